@@ -1,0 +1,77 @@
+# One command does all its own set-up: on a machine with Python 3.11 and pip, `make demo` or `make test` is enough.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements/dev.txt pyproject.toml
+	@echo "==> Python environment in $(VENV) (about a minute the first time)"
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is needed (set PYTHON=...)"; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(READY) ## Create the virtual environment
+
+.PHONY: demo
+demo: $(READY) ## The whole loop, embedded: no cluster, under a minute
+	@$(BIN)/smw demo
+
+.PHONY: test
+test: $(READY) check controlplane ## Everything: checks, unit, integration, real API server
+	@echo "==> Tests"
+	@$(BIN)/pytest -n 2 --dist worksteal
+
+.PHONY: check
+check: $(READY) format-check lint types contracts generated-fresh ## Format, lint, types, import contracts, generated files
+
+.PHONY: format
+format: $(READY) ## Rewrite sources in the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --quiet . || true
+
+.PHONY: format-check lint types contracts generated-fresh
+format-check: $(READY)
+	@echo "==> Format"; $(BIN)/ruff format --check --quiet .
+lint: $(READY)
+	@echo "==> Lint"; $(BIN)/ruff check --quiet .
+types: $(READY)
+	@echo "==> Types"; $(BIN)/mypy operator tests e2e
+contracts: $(READY)
+	@echo "==> Import contracts"; $(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+generated-fresh: $(READY)
+	@echo "==> Generated files are fresh"; $(BIN)/python -m tests.contract.generate --check
+
+.PHONY: generate
+generate: $(READY) ## Regenerate protobuf code, CRDs and reference docs
+	@$(BIN)/python -m tests.contract.generate
+
+.PHONY: bench
+bench: $(READY) ## Benchmarks: one line a figure
+	@$(BIN)/python -m tests.benchmarks
+
+.PHONY: controlplane
+controlplane: $(READY) ## Build etcd, kube-apiserver, kube-controller-manager, kubectl (cached)
+	@$(BIN)/python -m e2e.controlplane.build
+
+.PHONY: kube-up kube-down kube-demo
+kube-up: controlplane ## Start a local API server and write a kubeconfig
+	@$(BIN)/python -m e2e.controlplane up
+kube-down: $(READY) ## Stop it and remove its data
+	@$(BIN)/python -m e2e.controlplane down
+kube-demo: controlplane ## The demo's story on the real API server, with kubectl
+	@$(BIN)/python -m e2e.kube_demo
+
+.PHONY: pins
+pins: $(READY) ## Refresh requirements/dev.txt
+	@$(BIN)/pip install --quiet uv && $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --all-extras --python-version 3.11 pyproject.toml -o requirements/dev.txt
+	@sed -i '1i # Every pin of every extra. Refresh: make pins' requirements/dev.txt

@@ -1,0 +1,1 @@
+"""Supervisor middleware (OpenShell RFC 0009) as a Kubernetes citizen."""
