@@ -1,0 +1,52 @@
+"""Names that people and services choose: binding IDs, registration names, policy keys, versions. PURE.
+
+RFC 0009 "Registration and delivery": IDs are bare or `/`-namespaced; empty path segments are invalid; the
+`openshell/` namespace is reserved for built-ins.
+"""
+
+import re
+from typing import Final
+
+from supervisor_middleware.model.limits import MAX_ID_LENGTH, RESERVED_NAMESPACE
+
+BINDING_ID_PATTERN: Final = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$"
+BINDING_ID_RULE: Final = (
+    f"1 to {MAX_ID_LENGTH} characters of A-Z a-z 0-9 . _ - and /, without an empty path segment (acme/redactor)"
+)
+KEY_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+KEY_RULE: Final = "1 to 63 characters of a-z, 0-9 and -, beginning and ending with a letter or digit"
+
+_BINDING_ID = re.compile(BINDING_ID_PATTERN[1:-1], re.ASCII)
+_KEY = re.compile(KEY_PATTERN[1:-1], re.ASCII)
+_STATUS_TEXT = re.compile(r"[A-Za-z0-9._/+-]{1,128}", re.ASCII)
+_REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+
+
+def is_binding_id(text: str) -> bool:
+    """Whether `text` is a binding ID (also the grammar of registration names)."""
+    return len(text) <= MAX_ID_LENGTH and _BINDING_ID.fullmatch(text) is not None
+
+
+def is_reserved(identifier: str) -> bool:
+    """Whether `identifier` lies in the namespace of built-ins."""
+    return identifier.startswith(RESERVED_NAMESPACE)
+
+
+def is_policy_key(text: str) -> bool:
+    """Whether `text` can be a key of `networkMiddlewares`."""
+    return _KEY.fullmatch(text) is not None
+
+
+def is_reason_code(text: str) -> bool:
+    """Whether `text` is a machine-readable reason code a deny may carry."""
+    return _REASON_CODE.fullmatch(text) is not None
+
+
+def status_text(untrusted: str) -> str:
+    """Service-written text fit for status: itself if it is plain, else the word `invalid`."""
+    return untrusted if _STATUS_TEXT.fullmatch(untrusted) else "invalid"
+
+
+def service_reason(untrusted: str, *, limit: int) -> str:
+    """A service's words for the person who submitted the policy: one line, no control characters, capped."""
+    return " ".join("".join(c if c.isprintable() else " " for c in untrusted[: limit * 4]).split())[:limit]

@@ -1,0 +1,167 @@
+"""A policy's revision: its last spec that compiled and validated. PURE.
+
+What last-known-good means: persisted, immutable, content-addressed. A bad edit leaves a policy on its revision;
+generations are composed from revisions only.
+"""
+
+import base64
+import zlib
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Self
+
+from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canonical, digest
+from supervisor_middleware.model.durations import format_duration, parse_deadline
+from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.limits import MAX_OBJECT_BYTES
+from supervisor_middleware.model.selectors import Operator, Requirement, Selector
+from supervisor_middleware.model.violation import Subject
+
+SCHEMA_VERSION: Final = 1
+
+
+class Unresolved(StrEnum):
+    """Why an entry cannot run. It stays as a stage all the same: nothing a user declared vanishes silently."""
+
+    NEVER_ACCEPTED = "NeverAccepted"
+    CONFLICTED = "Conflicted"
+    REGISTRATION_MISSING = "RegistrationMissing"
+    UNSELECTED = "Unselected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One middleware config: `include` and `exclude` are patterns as written, known to be valid."""
+
+    key: str
+    label: str = ""
+    binding: str
+    order: int = 0
+    config: JsonObject = field(default_factory=dict, repr=False)
+    on_error: OnError = OnError.FAIL_CLOSED
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    verdict: str = ""
+    """Digest of the verdict key under which the service accepted `config`; empty for one never asked."""
+    unresolved: Unresolved | None = None
+
+    def to_json(self) -> JsonObject:
+        """The canonical form."""
+        return {
+            "key": self.key,
+            "label": self.label,
+            "binding": self.binding,
+            "order": self.order,
+            "config": self.config,
+            "onError": self.on_error.value,
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "verdict": self.verdict,
+        }
+
+    @classmethod
+    def from_json(cls, value: ParsedJson) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(
+            key=str(value["key"]),
+            label=str(value["label"]),
+            binding=str(value["binding"]),
+            order=int(value["order"]),
+            config=value["config"],
+            on_error=OnError(str(value["onError"])),
+            include=tuple(map(str, value["include"])),
+            exclude=tuple(map(str, value["exclude"])),
+            verdict=str(value["verdict"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A policy as accepted. `generation` is the object's `metadata.generation` it was compiled from."""
+
+    policy: Subject
+    uid: str
+    generation: int
+    created_at: datetime
+    selector: Selector
+    entries: tuple[Entry, ...]
+    activation_deadline: timedelta | None = None
+
+    def content(self) -> bytes:
+        """Canonical JSON of what the policy says: equal specs give equal bytes, whatever their generation."""
+        return canonical(
+            {
+                "schemaVersion": SCHEMA_VERSION,
+                "selector": [
+                    {"key": r.key, "operator": r.operator.value, "values": list(r.values)}
+                    for r in self.selector.requirements
+                ],
+                "entries": [e.to_json() for e in self.entries],
+                "activationDeadline": (
+                    None if self.activation_deadline is None else format_duration(self.activation_deadline)
+                ),
+            }
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `content`."""
+        return digest(self.content())
+
+    def as_unresolved(self, why: Unresolved) -> Self:
+        """The same policy with no entry that can run."""
+        return replace(self, entries=tuple(replace(e, unresolved=why) for e in self.entries))
+
+
+def pack(content: bytes) -> str:
+    """`content` as `PolicyRevision.spec.content`: zlib, then base64."""
+    return base64.b64encode(zlib.compress(content, level=9)).decode("ascii")
+
+
+def unpack(text: str, *, expected_digest: str) -> bytes:
+    """Undo `pack`.
+
+    Raises:
+        ValueError: it is not what `pack` makes, is larger than any revision, or has another digest.
+    """
+    decompressor = zlib.decompressobj()
+    try:
+        content = decompressor.decompress(base64.b64decode(text, validate=True), MAX_OBJECT_BYTES)
+    except zlib.error:
+        raise ValueError("the content is not zlib data") from None
+    if decompressor.unconsumed_tail or digest(content) != expected_digest:
+        raise ValueError("the content does not have the digest beside it")
+    return content
+
+
+def revision_from_content(
+    content: ParsedJson,
+    *,
+    policy: Subject,
+    uid: str,
+    generation: int,
+    created_at: datetime,
+) -> Revision:
+    """A revision out of its parsed content and the identity kept beside it.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else, or of an unknown schema.
+    """
+    if content["schemaVersion"] != SCHEMA_VERSION:
+        raise ValueError("the content has an unknown schemaVersion")
+    deadline = content["activationDeadline"]
+    return Revision(
+        policy=policy,
+        uid=uid,
+        generation=generation,
+        created_at=created_at,
+        selector=Selector(
+            requirements=tuple(
+                Requirement(key=r["key"], operator=Operator(r["operator"]), values=tuple(r["values"]))
+                for r in content["selector"]
+            )
+        ),
+        entries=tuple(Entry.from_json(e) for e in content["entries"]),
+        activation_deadline=None if deadline is None else parse_deadline(str(deadline)),
+    )

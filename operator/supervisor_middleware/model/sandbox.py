@@ -1,0 +1,24 @@
+"""A sandbox as policies select it. PURE.
+
+In a cluster a Pod that carries the label `middleware.openshell.io/sandbox` (its value is the sandbox's name);
+standalone a `kind: Sandbox` document.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+GROUP: Final = "middleware.openshell.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+SANDBOX_LABEL: Final = f"{GROUP}/sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """`uid` is the Pod's UID: a new Pod of the same name is another supervisor."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(default_factory=dict)
