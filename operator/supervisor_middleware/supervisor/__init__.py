@@ -1,0 +1,1 @@
+"""The data plane: enrols, keeps a known-good generation, runs the chain for Envoy. Knows no cluster."""
