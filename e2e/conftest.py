@@ -1,0 +1,69 @@
+"""Real control planes as fixtures, with this project's CRDs in place.
+
+`control_plane` is shared by the tests of one worker: stay inside `namespace`. A test that restarts it, or changes what
+all namespaces share, takes `fresh_control_plane`. Both run the controllers. Without the programs and without Go to
+build them, the tests skip and say so; with `CI=true` they fail.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.controlplane.build import Binaries, GoMissingError, ensure
+from e2e.controlplane.cluster import Controllers, ControlPlane
+
+_CRDS = Path(__file__).resolve().parents[1] / "crds"
+
+
+@pytest.fixture(scope="session")
+def binaries(pytestconfig: pytest.Config) -> Binaries:
+    """The programs, built if need be."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def report(text: str) -> None:
+        # A build takes minutes: its progress must not wait for the end of the test.
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    try:
+        return ensure(report)
+    except GoMissingError as error:
+        reason = f"NO CONTROL PLANE: {error}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def control_plane(binaries: Binaries) -> Iterator[ControlPlane]:
+    """One control plane for all tests of this worker."""
+    with ControlPlane(binaries=binaries, controllers=Controllers.RUNNING) as plane:
+        _apply_crds(plane)
+        yield plane
+
+
+@pytest.fixture
+def fresh_control_plane(binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane for this test alone."""
+    with ControlPlane(binaries=binaries, controllers=Controllers.RUNNING) as plane:
+        _apply_crds(plane)
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the shared control plane for this test alone; it can hold Pods."""
+    name = control_plane.create_namespace(request.node.name.removeprefix("test_"))
+    yield name
+    control_plane.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def _apply_crds(plane: ControlPlane) -> None:
+    files = [f"--filename={path}" for path in sorted(_CRDS.glob("*.yaml"))]
+    if files:
+        plane.kubectl("apply", "--server-side", *files)
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
