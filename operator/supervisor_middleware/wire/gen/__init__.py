@@ -1,0 +1,1 @@
+"""Generated from wire/proto by `make generate`; not edited by hand."""
