@@ -1,7 +1,7 @@
 """Errors by whose move it is. PURE; every error this product raises on purpose has one of these roots.
 
-Foreign exceptions are translated where they enter, with `raise ... from error`. A message names the file, field
-or peer and what to do next; it never holds a secret, a private key or a request's content.
+Foreign exceptions are translated where they enter, with `raise ... from error`. A message names the file,
+field or peer and what to do next; it never holds a secret, a private key or a request's content.
 """
 
 

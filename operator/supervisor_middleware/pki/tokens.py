@@ -1,0 +1,177 @@
+"""Join tokens: how a standalone supervisor, which has no Kubernetes to vouch for it, enrols once. PURE.
+
+A token is `smw-join.<id>.<secret>` and buys one certificate for one sandbox. Only a SHA-256 of it is kept (its secret
+is random, so a slow hash gains nothing). Persist the ledger after `redeem` and *before* the certificate is handed
+out: a crash in between costs a token, the other order would sell it twice.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from supervisor_middleware.errors import Bug, InvalidInput, Untrusted
+from supervisor_middleware.pki.spiffe import SandboxIdentity
+
+PREFIX: Final = "smw-join"
+MIN_SECRET_BYTES: Final = 16
+RETENTION: Final = timedelta(days=7)
+"""How long a spent or expired token is remembered, so that our log can tell "used" from "never existed"."""
+
+_ID_DIGITS = 16
+_MAX_TOKEN = 256
+_VERSION = 1
+
+
+class Refusal(StrEnum):
+    """Why a token was refused: for our log, never for the peer."""
+
+    MALFORMED = "malformed"
+    UNKNOWN = "unknown"
+    USED = "used"
+    EXPIRED = "expired"
+
+
+class JoinTokenRefused(Untrusted):
+    """The token buys nothing. The text is the same for every `reason`, so that it may be shown to the peer."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__("the join token is not valid: create a new one with `smw token create`")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    sha256: str
+    namespace: str
+    sandbox: str
+    expires_at: datetime
+    used_at: datetime | None = None
+
+    def refusal(self, now: datetime) -> Refusal | None:
+        if self.used_at is not None:
+            return Refusal.USED
+        return Refusal.EXPIRED if now >= self.expires_at else None
+
+
+class JoinTokens:
+    """The ledger of issued tokens. One writer at a time: `store.join_tokens` holds the lock."""
+
+    def __init__(self, entries: Mapping[str, _Entry] | None = None) -> None:
+        self._entries = dict(entries or {})
+
+    def issue(self, namespace: str, sandbox: str, *, now: datetime, lifetime: timedelta, secret: bytes) -> str:
+        """A new token for `sandbox`; `secret` is fresh randomness and is not kept. Forgets tokens of long ago.
+
+        Raises:
+            InvalidInput: a name is not a DNS name, or the lifetime is not positive.
+            Bug: the secret is too short or was used before.
+        """
+        if len(secret) < MIN_SECRET_BYTES:
+            raise Bug(f"a join token needs {MIN_SECRET_BYTES} bytes of randomness")
+        if lifetime <= timedelta():
+            raise InvalidInput("a join token must be valid for some time")
+        token_id = hashlib.sha256(b"id:" + secret).hexdigest()[:_ID_DIGITS]
+        if token_id in self._entries:
+            raise Bug("the randomness of a join token was used before")
+        _identity(token_id, namespace=namespace, sandbox=sandbox)
+        token = f"{PREFIX}.{token_id}.{base64.urlsafe_b64encode(secret).decode().rstrip('=')}"
+        entry = _Entry(sha256=_hash(token), namespace=namespace, sandbox=sandbox, expires_at=now + lifetime)
+        kept = {key: old for key, old in self._entries.items() if now < old.expires_at + RETENTION}
+        self._entries = {**kept, token_id: entry}
+        return token
+
+    def redeem(self, token: str, now: datetime) -> SandboxIdentity:
+        """Spend `token`; its ID stands in for the Pod UID that a standalone supervisor does not have.
+
+        Raises:
+            JoinTokenRefused: unknown, spent or expired; its `reason` is for our log only.
+        """
+        token_id = _token_id(token)
+        entry = self._entries.get(token_id)
+        # The hash is compared even for an unknown ID: timing must not tell which IDs exist.
+        if not hmac.compare_digest(_hash(token), entry.sha256 if entry else _hash("")) or entry is None:
+            raise JoinTokenRefused(Refusal.UNKNOWN)
+        if refusal := entry.refusal(now):
+            raise JoinTokenRefused(refusal)
+        identity = _identity(token_id, namespace=entry.namespace, sandbox=entry.sandbox)
+        self._entries[token_id] = replace(entry, used_at=now)
+        return identity
+
+    def to_dict(self) -> dict[str, object]:
+        """The ledger for a state file (JSON types only; no token can be made from it)."""
+        tokens = {
+            token_id: {
+                "sha256": entry.sha256,
+                "namespace": entry.namespace,
+                "sandbox": entry.sandbox,
+                "expiresAt": entry.expires_at.isoformat(),
+                "usedAt": entry.used_at.isoformat() if entry.used_at else None,
+            }
+            for token_id, entry in sorted(self._entries.items())
+        }
+        return {"version": _VERSION, "tokens": tokens}
+
+    @classmethod
+    def from_dict(cls, state: object) -> "JoinTokens":
+        """The ledger that `to_dict` gave.
+
+        Raises:
+            InvalidInput: it is not one.
+        """
+        match state:
+            case {"version": 1, "tokens": dict() as tokens}:
+                return cls({str(token_id): _entry(token_id, entry) for token_id, entry in tokens.items()})
+            case _:
+                raise InvalidInput("this is no ledger of join tokens (version 1)")
+
+
+def _identity(token_id: str, *, namespace: str, sandbox: str) -> SandboxIdentity:
+    return SandboxIdentity(namespace=namespace, sandbox=sandbox, pod_uid=f"join-{token_id}")
+
+
+def _token_id(token: str) -> str:
+    match token.split(".") if len(token) <= _MAX_TOKEN and token.isascii() else ():
+        case [prefix, token_id, _] if prefix == PREFIX:
+            return token_id
+        case _:
+            raise JoinTokenRefused(Refusal.MALFORMED)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _entry(token_id: str, state: object) -> _Entry:
+    match state:
+        case {
+            "sha256": str() as sha256,
+            "namespace": str() as namespace,
+            "sandbox": str() as sandbox,
+            "expiresAt": str() as expires_at,
+            "usedAt": str() | None as used_at,
+        }:
+            _identity(token_id, namespace=namespace, sandbox=sandbox)
+            return _Entry(
+                sha256=sha256,
+                namespace=namespace,
+                sandbox=sandbox,
+                expires_at=_time(expires_at),
+                used_at=None if used_at is None else _time(used_at),
+            )
+        case _:
+            raise InvalidInput("a join token's entry lacks a field")
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput("a join token's entry holds no time where one is needed") from error
+    if time.tzinfo is None:
+        raise InvalidInput("a join token's entry holds a time without a zone")
+    return time

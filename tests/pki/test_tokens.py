@@ -1,0 +1,160 @@
+"""Join tokens buy one certificate for one sandbox, once and in time."""
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor_middleware.errors import Bug, InvalidInput
+from supervisor_middleware.pki.tokens import RETENTION, JoinTokenRefused, JoinTokens, Refusal
+from tests.pki.builders import DAY, NOW
+
+HOUR = timedelta(hours=1)
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+def issue(
+    tokens: JoinTokens,
+    *,
+    sandbox: str = "coder",
+    now: datetime = NOW,
+    lifetime: timedelta = HOUR,
+    secret: bytes = SECRET,
+) -> str:
+    return tokens.issue("team-a", sandbox, now=now, lifetime=lifetime, secret=secret)
+
+
+def refusal(tokens: JoinTokens, token: str, *, now: datetime = NOW) -> Refusal:
+    with pytest.raises(JoinTokenRefused, match="the join token is not valid") as caught:
+        tokens.redeem(token, now)
+    return caught.value.reason
+
+
+def test_a_token_names_its_sandbox_and_a_stand_in_for_the_pod() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    identity = tokens.redeem(token, NOW)
+    assert (identity.namespace, identity.sandbox) == ("team-a", "coder")
+    assert identity.pod_uid == "join-" + token.split(".")[1]
+    assert token.startswith("smw-join.")
+    assert len(token.split(".")) == 3
+
+
+def test_a_token_is_spent_once() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    tokens.redeem(token, NOW)
+    assert refusal(tokens, token) is Refusal.USED
+
+
+def test_a_token_expires() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    assert refusal(tokens, token, now=NOW + HOUR) is Refusal.EXPIRED
+    assert tokens.redeem(token, NOW + HOUR - timedelta(seconds=1)).sandbox == "coder"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "junk",
+        "smw-join",
+        "smw-join.a",
+        "other.a.b",
+        "smw-join.a.b.c",
+        "smw-join.a.\u00fc",
+        "smw-join." + "a" * 999,
+    ],
+)
+def test_what_is_no_token_is_refused(token: str) -> None:
+    assert refusal(JoinTokens(), token) is Refusal.MALFORMED
+
+
+def test_an_unknown_token_and_a_wrong_secret_are_the_same() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    prefix, token_id, secret = token.split(".")
+    assert refusal(tokens, f"{prefix}.{token_id}.{secret[::-1]}") is Refusal.UNKNOWN
+    assert refusal(tokens, f"{prefix}.{token_id[::-1]}.{secret}") is Refusal.UNKNOWN
+    assert tokens.redeem(token, NOW).sandbox == "coder"
+
+
+def test_a_wrong_secret_does_not_tell_that_the_token_was_used() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    tokens.redeem(token, NOW)
+    assert refusal(tokens, token[:-1]) is Refusal.UNKNOWN
+
+
+def test_the_peer_reads_one_text_whatever_the_reason() -> None:
+    assert len({str(JoinTokenRefused(reason)) for reason in Refusal}) == 1
+
+
+def test_the_state_holds_no_token() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    assert token.split(".")[2] not in json.dumps(tokens.to_dict())
+
+
+@given(st.lists(st.binary(min_size=16, max_size=64), unique=True, max_size=5), st.integers(min_value=0, max_value=5))
+def test_a_ledger_survives_its_file(secrets: list[bytes], spent: int) -> None:
+    tokens = JoinTokens()
+    issued = [issue(tokens, secret=secret) for secret in secrets]
+    for token in issued[:spent]:
+        tokens.redeem(token, NOW)
+    restored = JoinTokens.from_dict(json.loads(json.dumps(tokens.to_dict())))
+    assert restored.to_dict() == tokens.to_dict()
+    for token in issued[:spent]:
+        assert refusal(restored, token) is Refusal.USED
+    for token in issued[spent:]:
+        assert restored.redeem(token, NOW).sandbox == "coder"
+
+
+def test_tokens_of_long_ago_are_forgotten() -> None:
+    tokens = JoinTokens()
+    old = issue(tokens)
+    issue(tokens, now=NOW + RETENTION, secret=SECRET[::-1])
+    assert refusal(tokens, old, now=NOW + RETENTION) is Refusal.EXPIRED
+    issue(tokens, now=NOW + RETENTION + 2 * HOUR, secret=SECRET * 2)
+    assert refusal(tokens, old, now=NOW + RETENTION) is Refusal.UNKNOWN
+
+
+def test_bad_names_and_lifetimes_are_the_authors() -> None:
+    with pytest.raises(InvalidInput, match="sandbox"):
+        issue(JoinTokens(), sandbox="Not A Name")
+    with pytest.raises(InvalidInput, match="some time"):
+        issue(JoinTokens(), lifetime=-DAY)
+
+
+def test_randomness_is_long_and_fresh() -> None:
+    tokens = JoinTokens()
+    issue(tokens)
+    with pytest.raises(Bug, match="used before"):
+        issue(tokens)
+    with pytest.raises(Bug, match="randomness"):
+        issue(tokens, secret=b"short")
+
+
+ENTRY = {"sha256": "00", "namespace": "a", "sandbox": "b", "expiresAt": NOW.isoformat(), "usedAt": None}
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ([], "no ledger"),
+        ({}, "no ledger"),
+        ({"version": 2, "tokens": {}}, "no ledger"),
+        ({"version": 1, "tokens": []}, "no ledger"),
+        ({"version": 1, "tokens": {"a": []}}, "lacks a field"),
+        ({"version": 1, "tokens": {"a": {**ENTRY, "usedAt": 1}}}, "lacks a field"),
+        ({"version": 1, "tokens": {"a": {**ENTRY, "expiresAt": "soon"}}}, "no time"),
+        ({"version": 1, "tokens": {"a": {**ENTRY, "usedAt": "2026-03-01T12:00:00"}}}, "without a zone"),
+        ({"version": 1, "tokens": {"a": {**ENTRY, "namespace": "A B"}}}, "namespace"),
+    ],
+)
+def test_a_corrupt_ledger_is_refused(state: object, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        JoinTokens.from_dict(state)
