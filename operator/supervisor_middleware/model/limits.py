@@ -45,6 +45,8 @@ CHAIN_TIMEOUT: Final = timedelta(seconds=30)
 ACTIVATION_DEADLINE_MAX: Final = timedelta(hours=24)
 
 MAX_ID_LENGTH: Final = 128
+# A Struct level costs three messages, and protobuf parsers stop at 100 deep.
+MAX_CONFIG_DEPTH: Final = 30
 RESERVED_NAMESPACE: Final = "openshell/"
 # DNS: RFC 1035 section 2.3.4.
 MAX_HOST_LENGTH: Final = 253
@@ -53,6 +55,9 @@ MAX_LABEL_LENGTH: Final = 63
 # Ours. A manifest is a description, not a payload: one that needs more is broken or hostile.
 MAX_MANIFEST_BYTES: Final = 64 * KIB
 MAX_BINDINGS: Final = 64
+# Objects and arrays inside each other, the config itself being the first: protobuf readers refuse 100 nested messages,
+# and an object costs three.
+MAX_CONFIG_DEPTH: Final = 32
 MAX_REVISION_BYTES: Final = 900 * KIB
 MAX_OBJECT_BYTES: Final = 1536 * KIB
 MAX_CA_BUNDLE_BYTES: Final = 64 * KIB

@@ -1,0 +1,1 @@
+"""The verbs. PURE: two functions decide everything, `compile_policy` and `compose`; four callers share them."""

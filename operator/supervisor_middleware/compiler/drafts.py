@@ -1,0 +1,137 @@
+"""A policy as far as it can be read. PURE: typed, and lenient where something is wrong (that is in the report)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from supervisor_middleware.compiler.structure import parse, path_of
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.durations import parse_deadline
+from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.resources import SandboxPolicySpec
+from supervisor_middleware.model.revision import Entry, Revision, Unresolved
+from supervisor_middleware.model.selectors import Operator, Requirement, Selector
+from supervisor_middleware.model.snapshot import Stored
+from supervisor_middleware.model.violation import Subject, Violation
+
+EVERYTHING = ("**",)
+"""Hosts of an entry whose selector cannot be read: closed for all of them, since it may have meant any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryDraft:
+    """One config; None where the field is missing or wrong."""
+
+    key: str
+    label: str
+    middleware: str | None
+    order: int | None
+    config: JsonObject | None = field(repr=False)
+    on_error: OnError
+    include: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+
+    def path(self, *fields: str | int) -> str:
+        """Where the entry, or a field of it, stands."""
+        return path_of(("spec", "networkMiddlewares", self.key, *fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraft:
+    """A policy; `selector` None where it cannot be read."""
+
+    subject: Subject
+    uid: str
+    generation: int
+    created_at: datetime
+    selector: Selector | None
+    activation_deadline: timedelta | None
+    entries: tuple[EntryDraft, ...]
+
+    def as_unresolved(self) -> Revision | None:
+        """What sandboxes run of a policy that was never accepted: its hosts follow `onError`, nothing vanishes.
+
+        None if not even the selector can be read: then its scope is unknown and empty.
+        """
+        if self.selector is None:
+            return None
+        return Revision(
+            policy=self.subject,
+            uid=self.uid,
+            generation=self.generation,
+            created_at=self.created_at,
+            selector=self.selector,
+            entries=tuple(_unresolved(e) for e in self.entries),
+        )
+
+
+def draft_policy(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
+    """Read a policy as far as possible, with every structural violation."""
+    violations, wrong = parse(SandboxPolicySpec, stored.spec, subject=stored.subject)
+    spec: Mapping[str, Any] = stored.spec if isinstance(stored.spec, Mapping) else {}
+    raw_entries = spec.get("networkMiddlewares")
+    entries = raw_entries.items() if isinstance(raw_entries, Mapping) else ()
+    deadline = spec.get("activationDeadline")
+    draft = PolicyDraft(
+        subject=stored.subject,
+        uid=stored.uid,
+        generation=stored.generation,
+        created_at=stored.created_at,
+        selector=None if _is_wrong(wrong, "sandboxSelector") else _selector(spec.get("sandboxSelector")),
+        activation_deadline=(
+            None if deadline is None or _is_wrong(wrong, "activationDeadline") else parse_deadline(deadline)
+        ),
+        entries=tuple(_entry(key, raw, wrong=wrong) for key, raw in entries if isinstance(key, str)),
+    )
+    return draft, violations
+
+
+def _is_wrong(wrong: frozenset[tuple[str | int, ...]], *location: str) -> bool:
+    """Whether anything at or under `location`, or anything that contains it whole, is wrong."""
+    return any(w[: len(location)] == location or w == () for w in wrong)
+
+
+def _entry(key: str, raw: object, *, wrong: frozenset[tuple[str | int, ...]]) -> EntryDraft:
+    fields: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
+
+    def right(name: str) -> Any:
+        return None if _is_wrong(wrong, "networkMiddlewares", key, name) else fields.get(name)
+
+    endpoints: Mapping[str, Any] = right("endpoints") or {}
+    on_error, order, config = right("onError"), right("order"), right("config")
+    return EntryDraft(
+        key=key,
+        label=right("name") or key,
+        middleware=right("middleware"),
+        order=order if order is not None else (0 if "order" not in fields and fields else None),
+        config=config if config is not None else ({} if "config" not in fields and fields else None),
+        on_error=OnError(on_error) if on_error else OnError.FAIL_CLOSED,
+        include=tuple(p.lower() for p in endpoints["include"]) if endpoints else None,
+        exclude=tuple(p.lower() for p in endpoints.get("exclude") or ()),
+    )
+
+
+def _selector(raw: Mapping[str, Any] | None) -> Selector | None:
+    if raw is None:
+        return None
+    equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in (raw.get("matchLabels") or {}).items())
+    expressions = (
+        Requirement(key=e["key"], operator=Operator(e["operator"]), values=tuple(sorted(e.get("values") or ())))
+        for e in raw.get("matchExpressions") or ()
+    )
+    ordered = sorted((*equal, *expressions), key=lambda r: (r.key, r.operator, r.values))
+    return Selector(requirements=tuple(ordered))
+
+
+def _unresolved(entry: EntryDraft) -> Entry:
+    return Entry(
+        key=entry.key,
+        label=entry.label,
+        binding=entry.middleware or "",
+        order=entry.order or 0,
+        on_error=entry.on_error,
+        include=entry.include or EVERYTHING,
+        exclude=entry.exclude if entry.include else (),
+        unresolved=Unresolved.NEVER_ACCEPTED,
+    )

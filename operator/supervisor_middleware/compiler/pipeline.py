@@ -1,0 +1,119 @@
+"""A policy in, a revision or a report out. PURE.
+
+`compile_policy` is one of the two functions the product hangs on (`compose` is the other); `smw validate`, the
+webhook, the reconciler and standalone all call it, so they cannot disagree.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from supervisor_middleware.compiler.binding import Bindings
+from supervisor_middleware.compiler.checks import CHECKS, PolicyInput
+from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft, draft_policy
+from supervisor_middleware.compiler.questions import question_for
+from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.identifiers import is_reserved
+from supervisor_middleware.model.limits import MAX_REVISION_BYTES
+from supervisor_middleware.model.revision import Entry, Revision
+from supervisor_middleware.model.settings import CompilerSettings, Knowledge
+from supervisor_middleware.model.snapshot import Stored
+from supervisor_middleware.model.verdict import Verdict, VerdictKey
+from supervisor_middleware.model.violation import Advice, Reason, Report, Violation, report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPolicy:
+    """The outcome: a revision only if nothing is wrong."""
+
+    draft: PolicyDraft
+    revision: Revision | None
+    report: Report
+
+
+def compile_policy(
+    stored: Stored,
+    *,
+    bindings: Bindings,
+    verdicts: Mapping[VerdictKey, Verdict],
+    settings: CompilerSettings,
+    accepted: Revision | None = None,
+    pending: tuple[str, ...] = (),
+) -> CompiledPolicy:
+    """Check everything, then build the revision.
+
+    `accepted` is the policy's last-known-good: what it already holds stays accepted while a service is down.
+    `pending` names registrations that are not accepted yet, for the hint.
+    """
+    draft, violations = draft_policy(stored)
+    given = PolicyInput(
+        draft=draft, bindings=bindings, verdicts=verdicts, settings=settings, accepted=accepted, pending=pending
+    )
+    violations.extend(v for check in CHECKS for v in check(given))
+    revision = None if violations else _revision(draft, bindings)
+    if revision is not None and (size := len(revision.content())) > MAX_REVISION_BYTES:
+        violations.append(_too_large(given, size))
+        revision = None
+    return CompiledPolicy(draft=draft, revision=revision, report=report(violations, _advice(given)))
+
+
+def _revision(draft: PolicyDraft, bindings: Bindings) -> Revision | None:
+    entries = tuple(_entry(e, bindings) for e in sorted(draft.entries, key=lambda e: (e.order or 0, e.key)))
+    resolved = tuple(e for e in entries if e is not None)
+    if draft.selector is None or len(resolved) != len(entries):
+        return None
+    return Revision(
+        policy=draft.subject,
+        uid=draft.uid,
+        generation=draft.generation,
+        created_at=draft.created_at,
+        selector=draft.selector,
+        entries=resolved,
+        activation_deadline=draft.activation_deadline,
+    )
+
+
+def _entry(entry: EntryDraft, bindings: Bindings) -> Entry | None:
+    if entry.middleware is None or entry.order is None or entry.config is None or entry.include is None:
+        return None
+    question = question_for(entry, bindings.find(entry.middleware))
+    return Entry(
+        key=entry.key,
+        label=entry.label,
+        binding=entry.middleware,
+        order=entry.order,
+        config=entry.config,
+        on_error=entry.on_error,
+        include=entry.include,
+        exclude=entry.exclude,
+        verdict="" if question is None else question.digest,
+    )
+
+
+def _too_large(given: PolicyInput, size: int) -> Violation:
+    return given.violation(
+        "spec",
+        Reason.TOO_LARGE,
+        message=f"the policy is {size} bytes compiled, the limit is {MAX_REVISION_BYTES}",
+        hint="keep large data in the services",
+    )
+
+
+def _advice(given: PolicyInput) -> Iterator[Advice]:
+    for entry in given.draft.entries:
+        if (
+            given.settings.knowledge is Knowledge.OFFLINE
+            and entry.middleware is not None
+            and not is_reserved(entry.middleware)
+            and given.bindings.find(entry.middleware) is None
+        ):
+            yield Advice(
+                subject=given.draft.subject,
+                path=entry.path("middleware"),
+                message="not checked: no manifest is known here that has this binding (use --manifests or --live)",
+            )
+        if entry.on_error is OnError.FAIL_OPEN and entry.middleware is not None:
+            yield Advice(
+                subject=given.draft.subject,
+                path=entry.path("onError"),
+                message="FailOpen lets requests pass unprocessed when the middleware fails; each bypass is audited",
+            )

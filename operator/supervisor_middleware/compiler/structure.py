@@ -1,0 +1,117 @@
+"""From what somebody typed to drafts: every structural problem at once, and whatever is usable all the same.
+
+PURE. A draft keeps the fields that are right even when others are wrong, so that later checks still run and one
+report holds everything.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from supervisor_middleware.model.violation import Reason, Subject, Violation
+
+_MAX_SEGMENT: Final = 64
+_REASONS: Final[Mapping[str, Reason]] = {
+    "missing": Reason.MISSING_FIELD,
+    "greater_than_equal": Reason.OUT_OF_RANGE,
+    "less_than_equal": Reason.OUT_OF_RANGE,
+    "too_short": Reason.MISSING_FIELD,
+    "too_long": Reason.TOO_MANY,
+    "string_too_short": Reason.MISSING_FIELD,
+    "string_too_long": Reason.TOO_LARGE,
+}
+_TEXTS: Final[Mapping[str, tuple[str, str]]] = {
+    "string_type": ("must be a string", "quote it"),
+    "int_type": ("must be an integer", ""),
+    "int_from_float": ("must be an integer, without a fraction", ""),
+    "bool_type": ("must be true or false", ""),
+    "dict_type": ("must be an object", ""),
+    "list_type": ("must be a list", ""),
+    "model_type": ("must be an object", ""),
+    "string_unicode": ("must be valid Unicode", ""),
+    "missing": ("is required", "add the field"),
+    "literal_error": ("must be one of {expected}", "the case matters"),
+    "greater_than_equal": ("must be at least {ge}", ""),
+    "less_than_equal": ("must be at most {le}", ""),
+    "too_short": ("must have at least {min_length} item", ""),
+    "too_long": ("must have at most {max_length} items, has {actual_length}", ""),
+    "string_too_short": ("must have at least {min_length} character", ""),
+    "string_too_long": ("must have at most {max_length} characters", ""),
+}
+_OURS: Final = frozenset(r.value for r in Reason)
+
+
+def parse(
+    model: type[BaseModel], spec: object, *, subject: Subject, at: tuple[str, ...] = ("spec",)
+) -> tuple[list[Violation], frozenset[tuple[str | int, ...]]]:
+    """Validate `spec` and say which locations are wrong (relative to `spec`)."""
+    try:
+        model.model_validate(spec)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        violations = [_violation(d, model=model, subject=subject, at=at) for d in details]
+        return violations, frozenset(tuple(d["loc"]) for d in details)
+    except RecursionError:
+        problem = Violation(
+            subject=subject, path=".".join(at), reason=Reason.MALFORMED, message="nests too deeply to be read"
+        )
+        return [problem], frozenset({()})
+    return [], frozenset()
+
+
+def path_of(segments: Iterable[str | int]) -> str:
+    """A field path as people write it: `spec.networkMiddlewares.redact.endpoints.include[0]`."""
+    text = ""
+    for segment in segments:
+        if isinstance(segment, int):
+            text += f"[{segment}]"
+        else:
+            shown = "".join(c if c.isprintable() else "?" for c in segment[:_MAX_SEGMENT])
+            plain = shown and all(c.isalnum() or c in "_-" for c in shown)
+            text += (f".{shown}" if text else shown) if plain else f'["{shown}"]'
+    return text
+
+
+def _violation(detail: ErrorDetails, *, model: type[BaseModel], subject: Subject, at: tuple[str, ...]) -> Violation:
+    kind, location = detail["type"], detail["loc"]
+    if kind in _OURS:
+        reason, message, hint = Reason(kind), detail["msg"], ""
+    elif kind == "extra_forbidden":
+        reason = Reason.UNKNOWN_FIELD
+        message, hint = _unknown_field(str(location[-1]), _fields_at(model, location[:-1]))
+    else:
+        reason = _REASONS.get(kind, Reason.MALFORMED)
+        template, hint = _TEXTS.get(kind, ("has a value of the wrong form", ""))
+        message = template.format(**detail.get("ctx", {})).replace("'", "").replace(" or ", ", ")
+    return Violation(subject=subject, path=path_of((*at, *location)), reason=reason, message=message, hint=hint)
+
+
+def _unknown_field(name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
+    close = difflib.get_close_matches(name, allowed, n=1)
+    hint = f"did you mean {close[0]}?" if close else "remove it or check the spelling"
+    return f"is not a field here; allowed: {', '.join(allowed)}" if allowed else "is not a field here", hint
+
+
+def _fields_at(model: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The field names allowed at a location, found by walking the annotations."""
+    current: list[type[BaseModel]] = [model]
+    for segment in location:
+        current = [
+            inner
+            for m in current
+            for name, info in m.model_fields.items()
+            if (info.alias or name) == segment
+            for inner in _models_in(info.annotation)
+        ] or current  # a map key or list index: stay with the value's model
+    return tuple(sorted({info.alias or name for m in current for name, info in m.model_fields.items()}))
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    for argument in getattr(annotation, "__args__", ()):
+        yield from _models_in(argument)

@@ -1,0 +1,37 @@
+"""What an administrator decides about compiling. PURE values; `settings.py` at the top reads them from outside."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from supervisor_middleware.model.manifest import Binding
+
+
+class Unselected(StrEnum):
+    """What a sandbox runs that no policy selects: middleware is opt-in unless the platform says otherwise."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class Loopback(StrEnum):
+    """Whether a registration may name a loopback endpoint: fine on one machine, never on a cluster."""
+
+    REFUSED = "Refused"
+    ALLOWED = "Allowed"
+
+
+class Knowledge(StrEnum):
+    """Whether services can be asked. Offline, what only a service knows is a warning instead of a violation."""
+
+    LIVE = "Live"
+    OFFLINE = "Offline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerSettings:
+    """Inputs of every compilation, the same for all callers of one installation."""
+
+    builtins: tuple[Binding, ...] = ()
+    unselected: Unselected = Unselected.ALLOW
+    loopback: Loopback = Loopback.REFUSED
+    knowledge: Knowledge = Knowledge.LIVE

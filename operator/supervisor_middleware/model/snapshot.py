@@ -1,0 +1,80 @@
+"""The whole gathered world as one value. PURE: what sources yield and every decision is a function of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.revision import Revision
+from supervisor_middleware.model.sandbox import Sandbox
+from supervisor_middleware.model.violation import Report, Subject
+
+
+class Kind(StrEnum):
+    """The kinds we read."""
+
+    SUPERVISOR_MIDDLEWARE = "SupervisorMiddleware"
+    SANDBOX_POLICY = "SandboxPolicy"
+    POLICY_REVISION = "PolicyRevision"
+    SANDBOX = "Sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One object as it is stored; `spec` is still what somebody typed."""
+
+    subject: Subject
+    uid: str
+    generation: int
+    created_at: datetime
+    resource_version: str = ""
+    spec: JsonObject = field(repr=False)
+    status: JsonObject = field(default_factory=dict, repr=False)
+    annotations: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRevision:
+    """A persisted revision: immutable, found by the policy's UID and its number."""
+
+    name: str
+    number: int
+    epoch: int
+    digest: str
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class BundleKey:
+    """Where a referenced CA bundle is kept."""
+
+    kind: str
+    namespace: str
+    name: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name} key {self.key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything at one moment.
+
+    `unknown` are kinds that could not be read: absence of data is not absence of policy, so while it is not empty
+    everything stays as it is. `problems` are about input that is no object at all (unparsable YAML).
+    """
+
+    registrations: tuple[Stored, ...] = ()
+    policies: tuple[Stored, ...] = ()
+    revisions: tuple[StoredRevision, ...] = ()
+    sandboxes: tuple[Sandbox, ...] = ()
+    bundles: Mapping[BundleKey, str] = field(default_factory=dict, repr=False)
+    unknown: frozenset[str] = frozenset()
+    problems: Report = Report()  # noqa: RUF009 - a frozen value
+    skipped: int = 0
+
+
+EMPTY: Final = Snapshot()

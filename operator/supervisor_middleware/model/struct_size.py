@@ -1,0 +1,55 @@
+"""The size a config has on the wire, without protobuf. PURE: `google.protobuf.Struct`, RFC 0009's 64 KiB limit.
+
+Kept free of protobuf because the compiler, which must judge the limit, knows no wire; a property test holds it
+against the real encoder.
+"""
+
+from supervisor_middleware.model.canonical import JsonObject, JsonValue
+
+_NUMBER = 9
+_NULL_OR_BOOL = 2
+
+
+def struct_size(config: JsonObject) -> int:
+    """Bytes of `config` encoded as a `Struct`.
+
+    Raises:
+        ValueError: it holds something that is not JSON.
+    """
+    total = 0
+    for key, value in config.items():
+        entry = _delimited(len(key.encode())) + _delimited(_value_size(value))
+        total += _delimited(entry)
+    return total
+
+
+def depth(value: JsonValue) -> int:
+    """How deeply objects and arrays nest; 0 for a scalar. Iterative, so no input can exhaust the stack."""
+    deepest, pending = 0, [(value, 0)]
+    while pending:
+        item, level = pending.pop()
+        deepest = max(deepest, level)
+        if isinstance(item, dict):
+            pending.extend((v, level + 1) for v in item.values())
+        elif isinstance(item, list | tuple):
+            pending.extend((v, level + 1) for v in item)
+    return deepest
+
+
+def _value_size(value: JsonValue) -> int:
+    if value is None or isinstance(value, bool):
+        return _NULL_OR_BOOL
+    if isinstance(value, int | float):
+        return _NUMBER
+    if isinstance(value, str):
+        return _delimited(len(value.encode()))
+    if isinstance(value, dict):
+        return _delimited(struct_size(value))
+    if isinstance(value, list | tuple):
+        return _delimited(sum(_delimited(_value_size(v)) for v in value))
+    raise ValueError("holds a value that JSON does not have")
+
+
+def _delimited(length: int) -> int:
+    """A one-byte tag, the length as a varint, and the bytes."""
+    return 1 + max(1, -(-length.bit_length() // 7)) + length
