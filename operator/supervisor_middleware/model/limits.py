@@ -55,9 +55,6 @@ MAX_LABEL_LENGTH: Final = 63
 # Ours. A manifest is a description, not a payload: one that needs more is broken or hostile.
 MAX_MANIFEST_BYTES: Final = 64 * KIB
 MAX_BINDINGS: Final = 64
-# Objects and arrays inside each other, the config itself being the first: protobuf readers refuse 100 nested messages,
-# and an object costs three.
-MAX_CONFIG_DEPTH: Final = 32
 MAX_REVISION_BYTES: Final = 900 * KIB
 MAX_OBJECT_BYTES: Final = 1536 * KIB
 MAX_CA_BUNDLE_BYTES: Final = 64 * KIB

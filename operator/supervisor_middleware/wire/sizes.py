@@ -1,4 +1,4 @@
-"""Encoded sizes, for the limits of the contract. PURE arithmetic: nothing is built, nothing can fail halfway.
+"""Encoded sizes, for the limits of the contract. PURE arithmetic: no message is built.
 
 RFC 0009 "The middleware contract" limits *encoded* bytes. Each function gives the size of the named message, of
 its own, without the tag and length it gets inside an envelope; both dialects encode these messages alike. Called by
@@ -7,10 +7,9 @@ the chain before a stage is asked and on what it answers, and by the compiler's 
 Text that UTF-8 cannot hold (a lone surrogate) counts 3 bytes here and is refused by the codec.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
-from supervisor_middleware.model.canonical import JsonObject, JsonValue
+from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.evaluation import (
     Finding,
     Header,
@@ -21,16 +20,20 @@ from supervisor_middleware.model.evaluation import (
     Target,
     WriteHeader,
 )
+from supervisor_middleware.model.struct_size import struct_size
 
 # Every field number here is below 16, so every tag is one byte.
 _TAG: Final = 1
 _ENUM_FIELD: Final = 2
-_DOUBLE_FIELD: Final = 9
 
 
 def encoded_config_size(config: JsonObject) -> int:
-    """Bytes of `config` as a `google.protobuf.Struct`."""
-    return sum(_framed(_map_text(key) + _framed(_value_size(value))) for key, value in config.items())
+    """Bytes of `config` as a `google.protobuf.Struct`.
+
+    Raises:
+        ValueError: it holds what JSON or UTF-8 cannot. No config that was compiled does.
+    """
+    return struct_size(config)
 
 
 def encoded_context_size(context: RequestContext) -> int:
@@ -74,29 +77,9 @@ def _mutation_size(mutation: HeaderMutation) -> int:
             return _text(mutation.name)
 
 
-def _value_size(value: JsonValue) -> int:
-    # A Value is a oneof: whatever is set is on the wire, zero and empty included.
-    match value:
-        case None | bool():
-            return _ENUM_FIELD
-        case int() | float():
-            return _DOUBLE_FIELD
-        case str():
-            return _framed(_utf8(value))
-        case Mapping():
-            return _framed(encoded_config_size(value))
-        case Sequence():
-            return _framed(sum(_framed(_value_size(item)) for item in value))
-
-
 def _text(text: str) -> int:
     """A plain string field: proto3 leaves an empty one out."""
     return _framed(_utf8(text)) if text else 0
-
-
-def _map_text(text: str) -> int:
-    """A map's key: on the wire even when empty."""
-    return _framed(_utf8(text))
 
 
 def _number(value: int) -> int:
