@@ -44,6 +44,7 @@ def test_other_roots_have_another_digest() -> None:
         (PEMS[0][: len(PEMS[0]) // 2], "cut off"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "cannot be read"),
         (b"-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n", "cannot be read"),
+        (PEMS[0] + b"-----END CERTIFICATE-----\n-----BEGIN CERTIFICATE-----\n", "cannot be read"),
         (b" " * (MAX_BUNDLE_BYTES + 1), "larger than"),
     ],
 )

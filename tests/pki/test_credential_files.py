@@ -100,7 +100,7 @@ def test_a_reader_never_sees_a_mixed_set_while_a_writer_writes(tmp_path: Path) -
     is_done = threading.Event()
 
     def rewrite() -> None:
-        for _ in range(100):
+        for _ in range(40):
             write_credentials(tmp_path, SECOND)
             write_credentials(tmp_path, FIRST)
         is_done.set()

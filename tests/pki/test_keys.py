@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.pki import keys
 from supervisor_middleware.pki.secret import SecretBytes
+from tests.pki.builders import an_authority
 
 RSA_2048 = rsa.generate_private_key(65537, 2048)
 
@@ -102,3 +103,22 @@ def test_the_hash_is_as_strong_as_the_key() -> None:
     assert isinstance(keys.signature_hash(keys.new_key()), hashes.SHA256)
     assert isinstance(keys.signature_hash(ec.generate_private_key(ec.SECP384R1())), hashes.SHA384)
     assert isinstance(keys.signature_hash(RSA_2048), hashes.SHA256)
+
+
+PRIME256V1 = bytes.fromhex("2a8648ce3d030107")
+PRIME192V2 = bytes.fromhex("2a8648ce3d030102")
+ECDSA_SHA256 = bytes.fromhex("2a8648ce3d040302")
+UNKNOWN_ALGORITHM = bytes.fromhex("2a8648ce3d040309")
+
+
+def test_a_request_signed_in_an_unknown_way_is_not_trusted() -> None:
+    der = x509.load_pem_x509_csr(a_csr(keys.new_key())).public_bytes(Encoding.DER)
+    strange = x509.load_der_x509_csr(der.replace(ECDSA_SHA256, UNKNOWN_ALGORITHM)).public_bytes(Encoding.PEM)
+    with pytest.raises(Untrusted, match="not signed by its own key"):
+        keys.csr_public_key(strange)
+
+
+def test_a_certificate_of_an_unknown_curve_pairs_with_no_key() -> None:
+    der = an_authority().certificate.public_bytes(Encoding.DER)
+    strange = x509.load_der_x509_certificate(der.replace(PRIME256V1, PRIME192V2))
+    assert not keys.is_pair(keys.new_key(), strange)

@@ -1,8 +1,8 @@
 """Private keys and signing requests. PURE but for `cryptography`'s own key generation.
 
-New keys are ECDSA P-256. From others, P-256 and P-384 are taken (BoringSSL, so gRPC and Envoy, verifies no P-521 by
-default), and RSA of 2048 bits or more for a CA that somebody supplies. Parse errors of keys are raised without their
-cause: a PEM library's message may quote what it choked on.
+New keys are ECDSA P-256. From others, P-256 and P-384 are taken (BoringSSL, so gRPC and Envoy, refuses a P-521 peer
+in the handshake: NO_COMMON_SIGNATURE_ALGORITHMS), and RSA of 2048 bits or more for a CA that somebody supplies. Parse
+errors of keys are raised without their cause: a PEM library's message may quote what it choked on.
 """
 
 from typing import Final, TypeAlias
