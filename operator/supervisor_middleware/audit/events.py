@@ -17,6 +17,7 @@ class Severity(StrEnum):
     """How much it matters, in OCSF's words."""
 
     INFORMATIONAL = "Informational"
+    LOW = "Low"
     MEDIUM = "Medium"
     HIGH = "High"
 

@@ -158,8 +158,9 @@ class FailureCode(StrEnum):
     MUTATION_UNSAFE_VALUE = "header_mutation_unsafe_value"
     MUTATION_INVALID_ACTION = "header_mutation_invalid_existing_action"
     MUTATION_EMPTY = "header_mutation_empty"
-    # Ours: a stage of the generation that cannot run at all, and traffic no stage can be shown.
+    # Ours: a stage of the generation that cannot run at all, a chain that is too long, traffic no stage can be shown.
     UNRESOLVED_STAGE = "unresolved_stage"
+    STAGES_OVER_CAPACITY = "chain_stages_over_capacity"
     UNINSPECTABLE = "traffic_uninspectable"
 
 

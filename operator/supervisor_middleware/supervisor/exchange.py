@@ -74,13 +74,17 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """Refuse with a platform-owned answer. `key` is the config's map key, empty when no one stage is to blame."""
+    """Refuse with a platform-owned answer. `key` is the config's map key, empty when no one stage is to blame.
+
+    `metadata` is what the stages noted until then, as in `Allowed`: request-local, never part of an answer.
+    """
 
     cause: Cause
     key: str = ""
     policy: str = ""
     code: FailureCode | None = None
     reason_code: str = ""
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     events: tuple[Event, ...] = ()
 
 
