@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from tests.contract.crds import crds
 from tests.contract.protobuf import protobuf_code
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -25,11 +26,14 @@ Files: TypeAlias = Mapping[Path, bytes]
 class Generator:
     """What is made, and the globs it alone fills: a file that matches and is not produced is extra."""
 
-    produce: Callable[[Path], Files]
+    produce: Callable[[], Files]
     owns: tuple[str, ...]
 
 
-GENERATORS: Final = (Generator(produce=protobuf_code, owns=("operator/supervisor_middleware/wire/gen/*.py*",)),)
+GENERATORS: Final = (
+    Generator(produce=protobuf_code, owns=("operator/supervisor_middleware/wire/gen/*.py*",)),
+    Generator(produce=crds, owns=("crds/*.yaml",)),
+)
 
 
 class Drift(StrEnum):
@@ -42,12 +46,12 @@ class Drift(StrEnum):
 
 def drifted(generator: Generator, *, root: Path = ROOT) -> dict[Path, Drift]:
     """Every file of `generator` that is not as it should be, sorted by path."""
-    return dict(sorted(_compare(generator.produce(root), owns=generator.owns, root=root).items()))
+    return dict(sorted(_compare(generator.produce(), owns=generator.owns, root=root).items()))
 
 
 def write(generator: Generator, *, root: Path = ROOT) -> dict[Path, Drift]:
     """Bring the tree in line; what had to be changed."""
-    files = generator.produce(root)
+    files = generator.produce()
     changed = _compare(files, owns=generator.owns, root=root)
     for path, drift in changed.items():
         if drift is Drift.EXTRA:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _PROTO: Final = Path("operator/supervisor_middleware/wire/proto")
 _GEN: Final = Path("operator/supervisor_middleware/wire/gen")
 # protoc reads the sources under the path their code will be imported by. So the generated imports are right as they
@@ -19,26 +20,26 @@ _WITH_SERVICES: Final = frozenset({"distribution.proto", "openshell_middleware_v
 _PACKAGE_DOC: Final = b'"""Generated from wire/proto by `make generate`; not edited by hand."""\n'
 
 
-def protobuf_code(root: Path) -> dict[Path, bytes]:
+def protobuf_code() -> dict[Path, bytes]:
     """Every file of `wire/gen`.
 
     Raises:
         RuntimeError: a `.proto` file does not compile; the message is protoc's.
     """
-    sources = sorted(path.name for path in (root / _PROTO).glob("*.proto"))
+    sources = sorted(path.name for path in (_ROOT / _PROTO).glob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
-        _protoc(root, sources=sources, outputs=("python", "mypy"), into=scratch)
+        _protoc(sources=sources, outputs=("python", "mypy"), into=scratch)
         with_services = [name for name in sources if name in _WITH_SERVICES]
-        _protoc(root, sources=with_services, outputs=("grpc_python", "mypy_grpc"), into=scratch)
+        _protoc(sources=with_services, outputs=("grpc_python", "mypy_grpc"), into=scratch)
         made = {_GEN / path.name: path.read_bytes() for path in (Path(scratch) / _IMPORT_PATH).iterdir()}
     return {_GEN / "__init__.py": _PACKAGE_DOC, **made}
 
 
-def _protoc(root: Path, *, sources: list[str], outputs: tuple[str, ...], into: str) -> None:
+def _protoc(*, sources: list[str], outputs: tuple[str, ...], into: str) -> None:
     tools = Path(sys.executable).parent
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc"),
-        f"--proto_path={_IMPORT_PATH}={root / _PROTO}",
+        f"--proto_path={_IMPORT_PATH}={_ROOT / _PROTO}",
         *(f"--plugin=protoc-gen-{name}={tools / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")),
         *(f"--{output}_out={into}" for output in outputs),
         *(f"{_IMPORT_PATH}/{source}" for source in sources),
