@@ -5,6 +5,7 @@ are doubles (a protobuf `Struct` holds nothing else), so an integer that a doubl
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -26,8 +27,22 @@ def canonical(value: JsonValue) -> bytes:
     """
     try:
         return rfc8785.dumps(value)
-    except rfc8785.CanonicalizationError as error:
+    except rfc8785.IntegerDomainError:
+        return canonical(_with_doubles(value))
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise ValueError("holds a value that canonical JSON cannot express") from error
+
+
+def parse(data: bytes | str) -> Any:
+    """JSON that came over a wire or from a disk.
+
+    Raises:
+        ValueError: it is no JSON, holds NaN or infinity, or nests too deeply to be read.
+    """
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nests too deeply to be read") from None
 
 
 def digest(data: bytes) -> str:
@@ -38,3 +53,29 @@ def digest(data: bytes) -> str:
 def short(value: str) -> str:
     """The first 12 hex digits of a digest, for people."""
     return value.removeprefix("sha256:")[:12]
+
+
+def _with_doubles(value: Any) -> Any:
+    """`value` with large integers as the doubles they are: RFC 8785 itself writes 1e20 without an exponent."""
+    if isinstance(value, int) and not -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:
+        return _double(value)
+    if isinstance(value, Mapping):
+        return {k: _with_doubles(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_doubles(v) for v in value]
+    return value
+
+
+def _double(value: int) -> float:
+    """The double that `value` is, or that RFC 8785 writes as `value`: what was written reads back."""
+    try:
+        double = float(value)
+    except OverflowError:
+        raise ValueError("holds an integer that a double cannot hold") from None
+    if double != value and rfc8785.dumps(double) != str(value).encode():
+        raise ValueError("holds an integer that a double cannot hold exactly")
+    return double
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
