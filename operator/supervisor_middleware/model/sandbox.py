@@ -16,9 +16,14 @@ SANDBOX_LABEL: Final = f"{GROUP}/sandbox"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """`uid` is the Pod's UID: a new Pod of the same name is another supervisor."""
+    """`uid` is the Pod's UID (a new Pod of the same name is another supervisor), empty without a cluster."""
 
     namespace: str
     name: str
-    uid: str
+    uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What its supervisor is known by: the Pod's UID, standalone the sandbox's name."""
+        return self.uid or f"{self.namespace}/{self.name}"

@@ -1,0 +1,87 @@
+"""`Enrollment.Enroll`: a CSR and a token in, a certificate out. Server TLS only: who enrols has no certificate yet.
+
+The name comes from what the token proves, never from the request. A refusal tells the peer nothing that would help
+it to guess; the reason is in our log.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
+from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.pki.spiffe import SandboxIdentity
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
+from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
+
+_log = structlog.get_logger(__name__)
+
+
+class TokenReviewer(Protocol):
+    """Says which sandbox a token proves."""
+
+    async def review(self, token: str) -> SandboxIdentity:
+        """The sandbox.
+
+        Raises:
+            Untrusted: the token proves none.
+            Unavailable: it could not be checked now.
+        """
+
+
+class Enrollment(pb_grpc.EnrollmentServicer):
+    """The servicer."""
+
+    def __init__(
+        self,
+        *,
+        authority: Callable[[], Authority],
+        reviewer: TokenReviewer,
+        trust_bundle: Callable[[], bytes],
+        leaf_lifetime: timedelta,
+        now: Callable[[], datetime],
+        emit: Callable[[Event], None],
+    ) -> None:
+        """`now` is the clock of certificates; `emit` takes audit events."""
+        self._authority = authority
+        self._reviewer = reviewer
+        self._trust_bundle = trust_bundle
+        self._leaf_lifetime = leaf_lifetime
+        self._now = now
+        self._emit = emit
+
+    async def Enroll(  # noqa: N802 - gRPC's spelling
+        self,
+        request: pb.EnrollRequest,
+        context: grpc.aio.ServicerContext[pb.EnrollRequest, pb.EnrollResponse],
+    ) -> pb.EnrollResponse:
+        """Sign, if the token proves a live sandbox."""
+        try:
+            identity = await self._reviewer.review(request.token)
+            issued = self._authority().issue_supervisor(
+                request.csr_pem, identity=identity, now=self._now(), lifetime=self._leaf_lifetime
+            )
+        except InvalidInput as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except Untrusted as error:
+            _log.warning("refused an enrolment", reason=str(error))
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token does not prove a live sandbox")
+            raise
+        except Unavailable as error:
+            _log.warning("could not check an enrolment", reason=str(error))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the token could not be checked; try again")
+            raise
+        subject = f"Sandbox {identity.namespace}/{identity.sandbox}"
+        self._emit(Changed(kind=ChangeKind.CREDENTIALS_ISSUED, subject=subject))
+        _log.info("issued a certificate", sandbox=subject, expires_at=issued.expires_at.isoformat())
+        return pb.EnrollResponse(
+            certificate_chain_pem=issued.certificate_chain_pem,
+            trust_bundle_pem=self._trust_bundle(),
+            expires_at=int(issued.expires_at.timestamp()),
+        )

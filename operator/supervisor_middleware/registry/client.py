@@ -1,0 +1,143 @@
+"""Asks middleware services: `Describe` and `ValidateConfig`, each with a deadline and a size limit.
+
+Every outcome is a value: an answer, or the platform's own word for why there is none. A service's text never
+passes here but for a rejected config's reason, cut and cleaned by the codec. One channel a connection, rebuilt when
+our certificate changes (Python gRPC does not reload client certificates).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Final, TypeVar
+
+import grpc
+import grpc.aio
+
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.manifest import Dialect
+from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.model.verdict import Described, Description, Outage, Undescribable, Unreachable, Verdict
+from supervisor_middleware.wire.channels import ClientIdentity, open_channel
+from supervisor_middleware.wire.codec import (
+    DESCRIBE_REQUEST,
+    METHODS,
+    ManifestUndecodable,
+    VerdictUndecodable,
+    decode_manifest,
+    decode_verdict,
+    encode_validate_config,
+)
+
+_CALLS_PER_SERVICE: Final = 8
+"""So that one tenant's policies cannot take a service, or us, away from the others."""
+_OUTAGES: Final[Mapping[grpc.StatusCode, Outage]] = {
+    grpc.StatusCode.UNAVAILABLE: Outage.CONNECTION_FAILED,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Outage.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNAUTHENTICATED: Outage.CREDENTIALS_REFUSED,
+    grpc.StatusCode.PERMISSION_DENIED: Outage.CREDENTIALS_REFUSED,
+    grpc.StatusCode.UNIMPLEMENTED: Outage.NOT_IMPLEMENTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Outage.ANSWER_OVER_LIMIT,
+}
+# gRPC has no status for a failed handshake: these are OpenSSL's and gRPC core's own words in the details.
+_TLS_MARKS: Final = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "Hostname Verification",
+    "certificate verify failed",
+    "WRONG_VERSION",
+)
+_REFUSED_MARKS: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "UNKNOWN_CA", "CERTIFICATE_EXPIRED")
+
+_Answer = TypeVar("_Answer")
+
+
+class RegistryClient:
+    """Asks services on behalf of the control plane."""
+
+    def __init__(self, identity: Callable[[], ClientIdentity | None]) -> None:
+        """`identity` gives the certificate to present now; it is asked before each call."""
+        self._identity = identity
+        self._channels: dict[Connection, tuple[ClientIdentity | None, grpc.aio.Channel]] = {}
+        self._permits: dict[str, asyncio.Semaphore] = {}
+        self._draining: set[asyncio.Task[None]] = set()
+
+    async def describe(self, connection: Connection, *, registration_name: str) -> Description:
+        """Ask a service what it is. The registration's timeout covers connecting and answering."""
+
+        def read(data: bytes) -> Description:
+            try:
+                return Described(decode_manifest(data, registration_name=registration_name))
+            except ManifestUndecodable as error:
+                return Undescribable(error.problem)
+
+        return await self._call(
+            connection, METHODS.describe, DESCRIBE_REQUEST, deadline=connection.timeout, read=read
+        )
+
+    async def validate_config(
+        self, connection: Connection, *, dialect: Dialect, binding: str, config: JsonObject, deadline: timedelta
+    ) -> Verdict:
+        """Ask whether `config` suits `binding`. `config` is known to be encodable."""
+
+        def read(data: bytes) -> Verdict:
+            try:
+                return decode_verdict(dialect, data)
+            except VerdictUndecodable:
+                return Unreachable(Outage.CALL_FAILED)
+
+        request = encode_validate_config(dialect, binding=binding, config=config)
+        return await self._call(connection, METHODS.validate_config, request, deadline=deadline, read=read)
+
+    async def close(self) -> None:
+        """Close every channel."""
+        channels, self._channels = self._channels, {}
+        for _, channel in channels.values():
+            await channel.close(None)
+
+    async def forget(self, keep: frozenset[Connection]) -> None:
+        """Close the channels of connections nobody needs any more."""
+        for connection in [c for c in self._channels if c not in keep]:
+            _, channel = self._channels.pop(connection)
+            await channel.close(None)
+
+    async def _call(
+        self,
+        connection: Connection,
+        method: str,
+        request: bytes,
+        *,
+        deadline: timedelta,
+        read: Callable[[bytes], _Answer],
+    ) -> _Answer | Unreachable:
+        permits = self._permits.setdefault(connection.endpoint, asyncio.Semaphore(_CALLS_PER_SERVICE))
+        try:
+            async with asyncio.timeout(deadline.total_seconds()), permits:
+                channel = self._channel(connection)
+                answer = await channel.unary_unary(method, None, None)(request, timeout=deadline.total_seconds())
+        except TimeoutError:
+            return Unreachable(Outage.DEADLINE_EXCEEDED)
+        except grpc.aio.AioRpcError as error:
+            return Unreachable(_outage(error))
+        return read(answer)
+
+    def _channel(self, connection: Connection) -> grpc.aio.Channel:
+        identity = self._identity()
+        known = self._channels.get(connection)
+        if known is not None and known[0] == identity:
+            return known[1]
+        channel = open_channel(connection, identity=identity)
+        self._channels[connection] = (identity, channel)
+        if known is not None:
+            # Calls under way end on the certificate they began with.
+            draining = asyncio.create_task(known[1].close(connection.timeout.total_seconds()))
+            self._draining.add(draining)
+            draining.add_done_callback(self._draining.discard)
+        return channel
+
+
+def _outage(error: grpc.aio.AioRpcError) -> Outage:
+    details = error.details() or ""
+    if error.code() is grpc.StatusCode.UNAVAILABLE and any(mark in details for mark in _TLS_MARKS):
+        return Outage.TLS_VERIFICATION_FAILED
+    if error.code() is grpc.StatusCode.UNAVAILABLE and any(mark in details for mark in _REFUSED_MARKS):
+        return Outage.CREDENTIALS_REFUSED
+    return _OUTAGES.get(error.code(), Outage.CALL_FAILED)

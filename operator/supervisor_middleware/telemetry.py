@@ -1,0 +1,103 @@
+"""Every metric name and label, and how logs look. No per-sandbox label: there may be thousands.
+
+Names are public surface. Constructed once by an app and handed down; nothing here is global.
+"""
+
+import logging
+import sys
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_PREFIX: Final = "supervisor_middleware_"
+_FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CONVERGENCE: Final = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
+
+
+class ControlMetrics:
+    """What the control plane measures."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.admission_review = self._histogram(
+            "admission_review_duration_seconds", "Time to answer an admission review.", ("kind", "outcome")
+        )
+        self.validate_config = self._histogram(
+            "validate_config_duration_seconds", "Time of a ValidateConfig call.", ("outcome",)
+        )
+        self.describe = self._counter("describe_total", "Describe calls.", ("outcome",))
+        self.reconcile = self._histogram("reconcile_duration_seconds", "Time of a reconcile pass.", ())
+        self.reconcile_errors = self._counter("reconcile_errors_total", "Reconcile passes that failed.", ())
+        self.convergence = Histogram(
+            f"{_PREFIX}generation_convergence_seconds",
+            "From a change seen to the last supervisor Active.",
+            buckets=_CONVERGENCE,
+            registry=self.registry,
+        )
+        self.supervisors = self._gauge("supervisors", "Supervisors by state.", ("state",))
+        self.rejections = self._counter("generation_rejections_total", "Generations refused.", ("reason",))
+        self.last_known_good = self._gauge(
+            "last_known_good_serving", "Policies whose current spec is not what sandboxes run.", ()
+        )
+        self.watch_last_event = self._gauge(
+            "watch_last_event_timestamp_seconds", "When a kind was last heard of or listed.", ("kind",)
+        )
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds", "When a certificate expires.", ("role",)
+        )
+        self.leader = self._gauge("leader", "1 where this replica reconciles.", ())
+
+    def render(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
+        return Histogram(_PREFIX + name, text, labels, buckets=_FAST, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(_PREFIX + name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
+        return Gauge(_PREFIX + name, text, labels, registry=self.registry)
+
+
+class SupervisorMetrics:
+    """What a supervisor measures."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.stage = Histogram(
+            f"{_PREFIX}stage_duration_seconds",
+            "Time of one stage.",
+            ("outcome",),
+            buckets=_FAST,
+            registry=self.registry,
+        )
+        self.bypass = Counter(
+            f"{_PREFIX}bypass_total", "Requests that went on without a stage.", ("reason",), registry=self.registry
+        )
+        self.configured = Gauge(
+            f"{_PREFIX}configured", "1 where a known-good generation is served.", registry=self.registry
+        )
+
+    def render(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Structured lines on stderr: readable on a terminal, JSON elsewhere."""
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
