@@ -75,6 +75,8 @@ def normalize_host(authority: str) -> str:
     Raises:
         ValueError: the authority names no host that could be matched, so a caller must fail closed.
     """
+    if not authority.isascii():  # before lower(), which turns a Kelvin sign into a plain k
+        raise ValueError("not a valid host name")
     text = authority.strip().lower()
     if text.startswith("["):
         literal, bracket, rest = text.partition("]")
@@ -122,7 +124,7 @@ def _labels_match(pattern: tuple[str, ...], host: tuple[str, ...]) -> bool:
 def _label_matches(pattern: str, label: str) -> bool:
     if pattern == "*":
         return True
-    if "*" not in pattern:
+    if "*" not in pattern or label.startswith("["):  # an IPv6 literal is no run of a label's characters
         return pattern == label
     head, *middle, tail = pattern.split("*")
     if len(label) < len(head) + len(tail) or not label.startswith(head) or not label.endswith(tail):
