@@ -1,0 +1,135 @@
+"""Asks everything that is open, at once: the gatherers' half of `Describe` and `ValidateConfig`.
+
+Owns parallelism and the one deadline of a review; decides nothing. Whoever does not answer in time is an
+`Unreachable` like any other, so the check that reads it names the slow service. Called by the webhook, the
+reconciler and `smw validate`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, Protocol
+
+import structlog
+
+from supervisor_middleware.compiler.questions import Question
+from supervisor_middleware.compiler.registration import RegistrationDraft
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.identifiers import service_reason
+from supervisor_middleware.model.limits import MAX_SERVICE_REASON_CHARS
+from supervisor_middleware.model.manifest import Dialect
+from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.model.verdict import (
+    Accepted,
+    Description,
+    Outage,
+    Rejected,
+    Unreachable,
+    Verdict,
+    VerdictKey,
+)
+
+_CALLS_PER_SERVICE: Final = 4
+"""Half of what the client allows: one review cannot keep a service from the others."""
+_DESCRIBE_AT_ONCE: Final = 64
+
+_log = structlog.get_logger(__name__)
+
+
+class BuiltinValidator(Protocol):
+    """The part of a built-in middleware that judges configs."""
+
+    async def validate_config(self, binding: str, config: JsonObject) -> str | None:
+        """Why `binding` cannot take `config`, or None where it can."""
+        ...
+
+
+class Services(Protocol):
+    """What is asked: `registry.client.RegistryClient`, or a fake."""
+
+    async def describe(self, connection: Connection, *, registration_name: str) -> Description:
+        """Ask a service what it is."""
+        ...
+
+    async def validate_config(
+        self, connection: Connection, *, dialect: Dialect, binding: str, config: JsonObject, deadline: timedelta
+    ) -> Verdict:
+        """Ask whether `config` suits `binding`."""
+        ...
+
+
+async def describe_all(client: Services, drafts: Sequence[RegistrationDraft]) -> dict[str, Description]:
+    """What each service says of itself, by the draft's `uid` (names may collide until they are judged).
+
+    Each call has its registration's timeout. A draft without a connection must not be dialled and is left out.
+    """
+    permits = asyncio.Semaphore(_DESCRIBE_AT_ONCE)
+
+    async def one(connection: Connection, name: str) -> Description:
+        async with permits:
+            return await client.describe(connection, registration_name=name)
+
+    dialled = [(d, d.connection) for d in drafts if d.connection is not None]
+    answers = await asyncio.gather(*(one(connection, d.name) for d, connection in dialled))
+    return {d.uid: answer for (d, _), answer in zip(dialled, answers, strict=True)}
+
+
+async def ask_all(
+    questions: Sequence[Question],
+    *,
+    client: Services,
+    builtins: Mapping[str, BuiltinValidator],
+    deadline: timedelta,
+) -> dict[VerdictKey, Verdict]:
+    """A verdict for every question, within `deadline` whatever happens; equal questions are asked once.
+
+    A call also ends at its binding's own timeout. Waiting for a turn at a busy service counts only against
+    `deadline`, so a policy of ten configs is not refused for its own queue.
+    """
+    open_questions = {q.key: q for q in questions}
+    turns = {q.bound.endpoint: asyncio.Semaphore(_CALLS_PER_SERVICE) for q in open_questions.values()}
+
+    async def one(question: Question) -> Verdict:
+        if question.bound.registration is None:
+            return await _ask_builtin(question, builtins)
+        async with turns[question.bound.endpoint]:
+            return await client.validate_config(
+                question.bound.registration.connection,
+                dialect=question.bound.registration.manifest.dialect,
+                binding=question.bound.binding.id,
+                config=question.config,
+                deadline=min(question.bound.timeout, deadline),
+            )
+
+    tasks = {key: asyncio.create_task(one(question)) for key, question in open_questions.items()}
+    try:
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=deadline.total_seconds())
+        return {
+            key: task.result() if task.done() else Unreachable(Outage.DEADLINE_EXCEEDED)
+            for key, task in tasks.items()
+        }
+    finally:
+        await _cancel(tasks.values())
+
+
+async def _ask_builtin(question: Question, builtins: Mapping[str, BuiltinValidator]) -> Verdict:
+    builtin = builtins.get(question.bound.binding.id)
+    if builtin is None:
+        return Unreachable(Outage.NOT_IMPLEMENTED)
+    try:
+        reason = await builtin.validate_config(question.bound.binding.id, question.config)
+    except Exception as error:  # noqa: BLE001 - a built-in's bug must not take the rest of the review with it
+        # Only the kind: an exception's text may repeat the config.
+        _log.error("built-in failed to judge a config", binding=question.key.binding, error=type(error).__name__)
+        return Unreachable(Outage.CALL_FAILED)
+    if reason is None:
+        return Accepted()
+    return Rejected(service_reason(reason, limit=MAX_SERVICE_REASON_CHARS))
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Verdict]]) -> None:
+    late = [t for t in tasks if not t.done()]
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
