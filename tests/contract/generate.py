@@ -67,7 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.contract.generate", description="Generated files.")
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 if a file is not fresh")
     checks = parser.parse_args(arguments).check
-    found = {path: drift for g in GENERATORS for path, drift in (drifted(g) if checks else write(g)).items()}
+    found = {
+        path: drift
+        for g in GENERATORS
+        for path, drift in (drifted(g, root=ROOT) if checks else write(g, root=ROOT)).items()
+    }
     for path, drift in found.items():
         print(f"{drift}: {path.as_posix()}" if checks else f"written (was {drift}): {path.as_posix()}")  # noqa: T201
     if checks and found:

@@ -1,5 +1,7 @@
 """`ValidateConfig`: the question about a config, and the verdict. Use it through `codec`."""
 
+from typing import assert_never
+
 from google.protobuf.message import DecodeError
 
 from supervisor_middleware.model.canonical import JsonObject
@@ -29,6 +31,8 @@ def encode_validate_config(dialect: Dialect, *, binding: str, config: JsonObject
         case Dialect.RELEASED:
             head = released.ValidateConfigRequest(middleware_name=binding).SerializeToString()
             return b"".join((head, *length_delimited(released.ValidateConfigRequest.CONFIG_FIELD_NUMBER, struct)))
+        case _:
+            assert_never(dialect)
 
 
 def decode_validate_config(dialect: Dialect, data: bytes) -> tuple[str, JsonObject]:
@@ -56,6 +60,8 @@ def encode_verdict(dialect: Dialect, verdict: Accepted | Rejected) -> bytes:
             return bytes(response(valid=True).SerializeToString())
         case Rejected(reason=reason):
             return bytes(response(valid=False, reason=reason).SerializeToString())
+        case _:
+            assert_never(verdict)
 
 
 def decode_verdict(dialect: Dialect, data: bytes) -> Accepted | Rejected:

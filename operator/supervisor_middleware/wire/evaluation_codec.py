@@ -4,7 +4,7 @@ Config and body are framed by hand around the rest of the message: put into it, 
 and a config would be encoded again for each request.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 from google.protobuf.message import DecodeError
 
@@ -91,6 +91,8 @@ def _head(dialect: Dialect, evaluation: Evaluation) -> Any:
             message.binding_id = evaluation.binding
         case Dialect.RELEASED:
             message.middleware_name = evaluation.binding
+        case _:
+            assert_never(dialect)
     return message
 
 

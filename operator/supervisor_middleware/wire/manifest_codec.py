@@ -36,11 +36,9 @@ def decode_manifest(data: bytes, *, registration_name: str) -> Manifest:
     if len(data) > MAX_MANIFEST_BYTES:
         raise ManifestUndecodable(f"the manifest is over {MAX_MANIFEST_BYTES} bytes")
     try:
-        match _dialect(_raw_bindings(data)):
-            case Dialect.RFC0009:
-                return _decode_rfc0009(rfc0009.MiddlewareManifest.FromString(data))
-            case Dialect.RELEASED:
-                return _decode_released(released.MiddlewareManifest.FromString(data), identifier=registration_name)
+        if _dialect(_raw_bindings(data)) is Dialect.RFC0009:
+            return _decode_rfc0009(rfc0009.MiddlewareManifest.FromString(data))
+        return _decode_released(released.MiddlewareManifest.FromString(data), identifier=registration_name)
     except DecodeError as error:
         raise ManifestUndecodable("the manifest is not a protobuf message of the contract") from error
 

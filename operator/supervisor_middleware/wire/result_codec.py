@@ -4,7 +4,7 @@ A service's answer is untrusted: whatever arrives, the outcome is a `Result` or 
 limited here, so that a hostile answer cannot make more values than the chain would accept; sizes are the chain's.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 from google.protobuf.message import DecodeError
 
@@ -73,6 +73,8 @@ def decode_result(dialect: Dialect, data: bytes) -> Result:
             return _denied(message, reason_code)
         case None:
             raise StageFailed(FailureCode.INVALID_DECISION)
+        case unknown:
+            assert_never(unknown)
 
 
 def _allowed(message: Any, reason_code: str) -> Result:
@@ -140,6 +142,8 @@ def _mutation_message(messages: Any, mutation: HeaderMutation) -> Any:
             return messages.HeaderMutation(write=write)
         case RemoveHeader():
             return messages.HeaderMutation(remove=messages.RemoveHeader(name=mutation.name))
+        case _:
+            assert_never(mutation)
 
 
 def _finding_message(messages: Any, finding: Finding) -> Any:

@@ -7,7 +7,7 @@ the chain before a stage is asked and on what it answers, and by the compiler's 
 Text that UTF-8 cannot hold (a lone surrogate) counts 3 bytes here and is refused by the codec.
 """
 
-from typing import Final
+from typing import Final, assert_never
 
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.evaluation import (
@@ -75,6 +75,8 @@ def _mutation_size(mutation: HeaderMutation) -> int:
             return _text(mutation.name) + _text(mutation.value) + _ENUM_FIELD
         case RemoveHeader():
             return _text(mutation.name)
+        case _:
+            assert_never(mutation)
 
 
 def _text(text: str) -> int:

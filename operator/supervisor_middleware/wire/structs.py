@@ -1,7 +1,7 @@
 """Configs as `google.protobuf.Struct`: JSON in, JSON out, refusing what a Struct cannot hold.
 
-A Struct's numbers are doubles, so integers beyond 2**53 - 1 are refused rather than changed; integral numbers come
-back as `int`, since JSON does not tell 3 from 3.0. Called by the codec, and by whoever prepares a stage once so that
+A Struct's numbers are doubles: what canonical JSON refuses is refused here, and whole numbers come back as `int`,
+since JSON does not tell 3 from 3.0. Called by the codec, and by whoever prepares a stage once so that
 its config is not encoded again for each request.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from google.protobuf import struct_pb2
 
 from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.canonical import MAX_EXACT_INTEGER, JsonObject, JsonValue
+from supervisor_middleware.model.canonical import MAX_EXACT_INTEGER, JsonObject, JsonValue, canonical
 from supervisor_middleware.model.limits import MAX_CONFIG_DEPTH
 from supervisor_middleware.model.struct_size import depth
 
@@ -86,11 +86,11 @@ def _set(target: struct_pb2.Value, value: JsonValue, *, path: str) -> None:
 
 
 def _number(value: float, *, path: str) -> float:
-    if isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
-        raise ConfigUnencodable(path, f"an integer must lie within {MAX_EXACT_INTEGER} of zero")
-    if not math.isfinite(value):
-        raise ConfigUnencodable(path, "a number must be finite")
-    return value
+    try:
+        canonical(value)
+    except ValueError:
+        raise ConfigUnencodable(path, "a number must be finite and one that a double holds exactly") from None
+    return float(value)
 
 
 def _require_unicode(text: str, *, path: str) -> None:
