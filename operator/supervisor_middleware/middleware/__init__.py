@@ -1,0 +1,61 @@
+"""The middleware SDK: subclass `Middleware`, implement `evaluate`, `serve` it. See `docs/sdk.md`.
+
+Everything an author needs is importable from here; `conformance` is the suite to test a service with, `builtins`
+and `terms` are the services this product brings. No protobuf and nothing of the control plane shows.
+"""
+
+from supervisor_middleware.middleware.run import run
+from supervisor_middleware.middleware.server import Server, serve
+from supervisor_middleware.middleware.service import (
+    Caller,
+    Middleware,
+    called_by,
+    current_caller,
+    http_binding,
+    http_manifest,
+)
+from supervisor_middleware.middleware.tls import ServerTls, TlsFiles, any_caller, identified, members_of
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.evaluation import (
+    Decision,
+    Evaluation,
+    ExistingHeader,
+    FailureCode,
+    Finding,
+    Header,
+    RemoveHeader,
+    Result,
+    StageFailed,
+    WriteHeader,
+)
+from supervisor_middleware.model.manifest import Dialect, Manifest
+
+__all__ = [
+    "Caller",
+    "Decision",
+    "Dialect",
+    "Evaluation",
+    "ExistingHeader",
+    "FailureCode",
+    "Finding",
+    "Header",
+    "JsonObject",
+    "Manifest",
+    "Middleware",
+    "RemoveHeader",
+    "Result",
+    "Server",
+    "ServerTls",
+    "StageFailed",
+    "TlsFiles",
+    "WriteHeader",
+    "any_caller",
+    "called_by",
+    "current_caller",
+    "http_binding",
+    "http_manifest",
+    "identified",
+    "members_of",
+    "run",
+    "serve",
+]

@@ -1,0 +1,137 @@
+"""The server's side of mutual TLS: certificates that are read again at every handshake, and who may call.
+
+A service is restarted for no certificate: whoever writes the files (cert-manager, a Secret mount, `smw enroll`)
+writes them, and the next handshake uses them. A half-written or broken set keeps the last good one in use.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import grpc
+
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.middleware.service import Caller
+from supervisor_middleware.pki.bundles import parse_bundle
+from supervisor_middleware.pki.keys import is_pair, key_from_pem
+from supervisor_middleware.pki.secret import SecretBytes
+from supervisor_middleware.pki.spiffe import SpiffeId
+
+CERTIFICATE_FILE: Final = "tls.crt"
+KEY_FILE: Final = "tls.key"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """What a server proves itself with, and whose client certificates it takes; all PEM.
+
+    With `client_ca_pem` (the operator's trust bundle and nothing else) a client certificate is required; without it
+    none is asked for, and callers are anonymous.
+
+    Raises:
+        InvalidInput: a part cannot be read, or the key is another certificate's.
+    """
+
+    certificate_chain_pem: bytes = field(repr=False)
+    private_key_pem: SecretBytes
+    client_ca_pem: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        leaf = parse_bundle(self.certificate_chain_pem)[0]
+        if not is_pair(key_from_pem(self.private_key_pem), leaf):
+            raise InvalidInput("the private key belongs to another certificate")
+        if self.client_ca_pem is not None:
+            parse_bundle(self.client_ca_pem)
+
+
+TlsSource: TypeAlias = Callable[[], ServerTls]
+"""Asked before every handshake; raises OSError or InvalidInput where there is nothing good to use."""
+
+CallerRule: TypeAlias = Callable[[Caller], bool]
+"""Whether a caller may call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """A `TlsSource` over `tls.crt` and `tls.key` in a directory (a `kubernetes.io/tls` Secret) and a CA file."""
+
+    directory: Path
+    client_ca: Path | None = None
+
+    def __call__(self) -> ServerTls:
+        """What the files hold now."""
+        return ServerTls(
+            certificate_chain_pem=(self.directory / CERTIFICATE_FILE).read_bytes(),
+            private_key_pem=SecretBytes((self.directory / KEY_FILE).read_bytes()),
+            client_ca_pem=None if self.client_ca is None else self.client_ca.read_bytes(),
+        )
+
+
+def any_caller(_: Caller) -> bool:
+    """Everybody, also without a certificate: for plaintext on a developer's machine."""
+    return True
+
+
+def identified(caller: Caller) -> bool:
+    """Whoever proves a SPIFFE ID. The client CA of one trust domain signs nobody else's."""
+    return caller.spiffe_id is not None
+
+
+def members_of(trust_domain: str) -> CallerRule:
+    """Whoever proves a SPIFFE ID of `trust_domain`: for a client CA that several domains share."""
+
+    def rule(caller: Caller) -> bool:
+        return caller.spiffe_id is not None and _trust_domain(caller.spiffe_id) == trust_domain
+
+    return rule
+
+
+def server_credentials(source: TlsSource) -> grpc.ServerCredentials:
+    """Credentials that ask `source` again before every handshake.
+
+    Raises:
+        OSError, InvalidInput: nothing good to start with.
+    """
+    reloader = _Reloader(source)
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(reloader.current),
+        reloader,  # type: ignore[arg-type] # the stubs do not know that a fetcher may return None
+        require_client_authentication=reloader.current.client_ca_pem is not None,
+    )
+
+
+class _Reloader:
+    """gRPC's certificate fetcher: None means that the ones in use are still right."""
+
+    def __init__(self, source: TlsSource) -> None:
+        self._source = source
+        self.current = source()
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        try:
+            fetched = self._source()
+            if (fetched.client_ca_pem is None) != (self.current.client_ca_pem is None):
+                raise InvalidInput("whether client certificates are required is fixed at start")
+        except (OSError, SupervisorMiddlewareError) as error:
+            _log.warning("TLS files cannot be used, the last good ones stay: %s", error)
+            return None
+        if fetched == self.current:
+            return None
+        self.current = fetched
+        return _configuration(fetched)
+
+
+def _configuration(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
+    pair = (tls.private_key_pem.reveal(), tls.certificate_chain_pem)
+    return grpc.ssl_server_certificate_configuration([pair], root_certificates=tls.client_ca_pem)
+
+
+def _trust_domain(spiffe_id: str) -> str | None:
+    try:
+        return SpiffeId.parse(spiffe_id).trust_domain
+    except InvalidInput:
+        return None
