@@ -45,7 +45,6 @@ _OPTIONS: Final = (
     # Supervisors ping every 10 s, also when idle (contract 4.1); gRPC's default takes that for abuse.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 )
 
 _log = logging.getLogger(__name__)
