@@ -5,7 +5,7 @@ anything. An outage is never kept as an answer for long: it is asked again, whil
 verdict they already hold.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,7 +16,7 @@ from supervisor_middleware.model.verdict import Described, Description, Unreacha
 DESCRIBE_INTERVAL: Final = timedelta(seconds=60)
 RETRY_FIRST: Final = timedelta(seconds=1)
 RETRY_LAST: Final = timedelta(seconds=30)
-_MAX_VERDICTS: Final = 100_000
+VERDICT_RETRY: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Catalog:
     def __init__(self) -> None:
         self._descriptions: dict[tuple[Connection, str], Known] = {}
         self._verdicts: dict[VerdictKey, Verdict] = {}
+        self._asked: dict[VerdictKey, datetime] = {}
 
     def description(self, connection: Connection, name: str) -> Known | None:
         """What is known of a service under this registration name."""
@@ -58,32 +59,36 @@ class Catalog:
         known = self._descriptions.get((connection, name))
         return known is None or known.due <= now
 
-    def next_due(self) -> datetime | None:
-        """When the next service wants describing."""
-        return min((k.due for k in self._descriptions.values()), default=None)
+    def due(self) -> Iterator[tuple[tuple[Connection, str], datetime]]:
+        """When each service wants describing again."""
+        return ((key, known.due) for key, known in self._descriptions.items())
 
     @property
     def verdicts(self) -> Mapping[VerdictKey, Verdict]:
         """What services said of configs."""
         return self._verdicts
 
-    def decided(self, verdicts: Mapping[VerdictKey, Verdict]) -> None:
-        """Take in answers to ValidateConfig."""
-        self._verdicts.update(verdicts)
+    def decided(self, key: VerdictKey, verdict: Verdict, *, now: datetime) -> None:
+        """Take in an answer to ValidateConfig."""
+        self._verdicts[key] = verdict
+        self._asked[key] = now
 
-    def unanswered(self, keys: Iterable[VerdictKey]) -> tuple[VerdictKey, ...]:
-        """Those of `keys` that no service has answered; an outage is no answer."""
-        return tuple(k for k in keys if isinstance(self._verdicts.get(k, _NOBODY), Unreachable | _Nobody))
+    def is_unasked(self, key: VerdictKey) -> bool:
+        """Whether nobody has answered, not even with an outage."""
+        return key not in self._verdicts
+
+    def is_askable(self, key: VerdictKey, *, now: datetime) -> bool:
+        """Whether to ask (again): never asked, or an outage that has had time to pass."""
+        if not isinstance(self._verdicts.get(key), Unreachable):
+            return key not in self._verdicts
+        return self._asked[key] + VERDICT_RETRY <= now
+
+    def has_outages(self) -> bool:
+        """Whether some question is still to be asked again."""
+        return any(isinstance(v, Unreachable) for v in self._verdicts.values())
 
     def keep(self, connections: frozenset[tuple[Connection, str]], verdicts: frozenset[VerdictKey]) -> None:
         """Forget what nothing refers to any more, so that memory follows the cluster, not its history."""
         self._descriptions = {k: v for k, v in self._descriptions.items() if k in connections}
-        if len(self._verdicts) > min(2 * len(verdicts) + 100, _MAX_VERDICTS):
-            self._verdicts = {k: v for k, v in self._verdicts.items() if k in verdicts}
-
-
-class _Nobody:
-    """Stands for "never asked"."""
-
-
-_NOBODY: Final = _Nobody()
+        self._verdicts = {k: v for k, v in self._verdicts.items() if k in verdicts}
+        self._asked = {k: v for k, v in self._asked.items() if k in verdicts}

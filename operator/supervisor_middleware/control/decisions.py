@@ -1,0 +1,226 @@
+"""What follows from a snapshot and the catalog. PURE: the reconciler gathers, this decides, the reconciler applies.
+
+Last-known-good is per object. A registration keeps the accepted value of its status until `Describe` succeeds under
+its new spec; a policy keeps its accepted revision until its new spec compiles and every service said yes.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from supervisor_middleware.compiler.binding import Bindings, bind
+from supervisor_middleware.compiler.drafts import draft_policy
+from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_policy
+from supervisor_middleware.compiler.questions import Question, questions
+from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
+from supervisor_middleware.model.registration import Registration
+from supervisor_middleware.model.revision import Revision
+from supervisor_middleware.model.settings import CompilerSettings
+from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
+from supervisor_middleware.model.verdict import Described
+from supervisor_middleware.model.violation import Reason, Report, Violation, merge, report
+from supervisor_middleware.registry.catalog import Catalog, Known
+
+_NOTHING: Final = Report()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationDecision:
+    """One registration. `report` None: not described yet; `accepted` is what is in force."""
+
+    stored: Stored
+    draft: RegistrationDraft
+    accepted: Registration | None
+    report: Report | None
+    is_drifted: bool
+    last_described: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDecision:
+    """One policy. `compiled` None: a question is still under way; `accepted` is what is in force until then."""
+
+    stored: Stored
+    questions: tuple[Question, ...]
+    compiled: CompiledPolicy | None
+    accepted: StoredRevision | None
+    fallback: Revision | None
+    """What sandboxes run of a policy that was never accepted."""
+
+    @property
+    def fresh(self) -> Revision | None:
+        """A revision to be committed: valid, and not what is accepted already."""
+        revision = None if self.compiled is None else self.compiled.revision
+        if revision is None or (self.accepted is not None and self.accepted.digest == revision.digest):
+            return None
+        return revision
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is accepted is what the current spec says."""
+        return self.compiled is not None and self.compiled.revision is not None and self.fresh is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """Every registration, and the bindings policies can select."""
+
+    registrations: tuple[RegistrationDecision, ...]
+    bindings: Bindings
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Names of registrations that nothing was ever accepted of."""
+        return tuple(r.draft.name for r in self.registrations if r.accepted is None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """The whole pass."""
+
+    registry: Registry
+    policies: tuple[PolicyDecision, ...]
+
+
+def decide(snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings) -> Decisions:
+    """Judge every object of a snapshot."""
+    accepted = accepted_by_policy(snapshot)
+    registry = decide_registry(snapshot, catalog, settings=settings)
+    policies = tuple(
+        _policy(p, catalog, registry=registry, settings=settings, accepted=accepted.get(p.uid))
+        for p in snapshot.policies
+    )
+    return Decisions(registry=registry, policies=policies)
+
+
+def decide_registry(snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings) -> Registry:
+    """Judge the registrations only: all that judging one policy needs."""
+    used = frozenset(e.binding for r in accepted_by_policy(snapshot).values() for e in r.revision.entries)
+    registrations = tuple(_registrations(snapshot, catalog, settings=settings, used=used))
+    bindings = bind((r.accepted for r in registrations if r.accepted is not None), settings.builtins)
+    return Registry(registrations=registrations, bindings=bindings)
+
+
+def accepted_by_policy(snapshot: Snapshot) -> Mapping[str, StoredRevision]:
+    """The revision each policy's status names: a revision that no status names was never committed."""
+    stored = {(r.revision.uid, r.number, r.digest): r for r in snapshot.revisions}
+    named = ((p.uid, _accepted_reference(p.status)) for p in snapshot.policies)
+    return {uid: stored[uid, *reference] for uid, reference in named if reference and (uid, *reference) in stored}
+
+
+def newest_revision(snapshot: Snapshot, uid: str) -> StoredRevision | None:
+    """The revision of a policy with the highest number, committed or not: numbers are never used twice."""
+    return max((r for r in snapshot.revisions if r.revision.uid == uid), key=lambda r: r.number, default=None)
+
+
+def highest_epoch(snapshot: Snapshot) -> int:
+    """The highest epoch anything persisted was written under."""
+    accepted = (p.status.get("accepted") for p in snapshot.policies)
+    named = (a.get("epoch") for a in accepted if isinstance(a, Mapping))
+    return max((*(e for e in named if isinstance(e, int)), *(r.epoch for r in snapshot.revisions)), default=0)
+
+
+def _registrations(
+    snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings, used: frozenset[str]
+) -> Iterator[RegistrationDecision]:
+    ordered = sorted(snapshot.registrations, key=lambda s: (s.created_at, s.subject.name))
+    standing = {s.uid: a for s in ordered if (a := _accepted_registration(s)) is not None}
+    for stored in ordered:
+        draft, spec_report = draft_registration(stored, bundles=snapshot.bundles, settings=settings)
+        known = None if draft.connection is None else catalog.description(draft.connection, draft.name)
+        previous = standing.get(stored.uid)
+        decision = _registration(
+            stored, draft, spec_report, known=known, previous=previous, others=standing.values(), used=used
+        )
+        if decision.accepted is not None:
+            standing[stored.uid] = decision.accepted
+        yield decision
+
+
+def _registration(
+    stored: Stored,
+    draft: RegistrationDraft,
+    spec_report: Report,
+    *,
+    known: Known | None,
+    previous: Registration | None,
+    others: Iterable[Registration],
+    used: frozenset[str],
+) -> RegistrationDecision:
+    at = None if known is None else known.at
+    if known is None:
+        # Nothing to go by: a broken spec is final, an undescribed service is still being asked.
+        found = spec_report if draft.connection is None else None
+        return RegistrationDecision(
+            stored=stored, draft=draft, accepted=previous, report=found, is_drifted=False, last_described=at
+        )
+    fresh, found = accept_registration(draft, known.description, others=others)
+    lost = () if fresh is None or previous is None else tuple(_lost(draft, previous, fresh, used=used))
+    complete = merge((spec_report, found, report(lost)))
+    is_drifted = previous is not None and isinstance(known.description, Described) and not complete.is_valid
+    accepted = previous if fresh is None or lost else fresh
+    return RegistrationDecision(
+        stored=stored, draft=draft, accepted=accepted, report=complete, is_drifted=is_drifted, last_described=at
+    )
+
+
+def _lost(
+    draft: RegistrationDraft, previous: Registration, fresh: Registration, *, used: frozenset[str]
+) -> Iterator[Violation]:
+    """Bindings that policies run on and the service no longer offers: those policies keep what they have."""
+    offered = {b.id for b in fresh.manifest.bindings}
+    for binding in previous.manifest.bindings:
+        if binding.id in used and binding.id not in offered:
+            yield Violation(
+                subject=draft.subject,
+                path="status.manifest",
+                reason=Reason.INVALID_MANIFEST,
+                message=f"the service no longer offers binding {binding.id}, which policies use",
+                hint="restore the binding, or remove it from the policies first",
+            )
+
+
+def _policy(
+    stored: Stored,
+    catalog: Catalog,
+    *,
+    registry: Registry,
+    settings: CompilerSettings,
+    accepted: StoredRevision | None,
+) -> PolicyDecision:
+    draft, _ = draft_policy(stored)
+    asked = questions(draft, registry.bindings)
+    compiled = None
+    if not any(catalog.is_unasked(q.key) for q in asked):
+        compiled = compile_policy(
+            stored,
+            bindings=registry.bindings,
+            verdicts=catalog.verdicts,
+            settings=settings,
+            accepted=None if accepted is None else accepted.revision,
+            pending=registry.pending,
+        )
+    return PolicyDecision(
+        stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=draft.as_unresolved()
+    )
+
+
+def _accepted_registration(stored: Stored) -> Registration | None:
+    value = stored.status.get("accepted")
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        # A round trip through text: what a store hands over may be any mapping, what we keep is plain JSON.
+        return Registration.from_json(json.loads(json.dumps(value)))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _accepted_reference(status: Mapping[str, Any]) -> tuple[int, str] | None:
+    accepted = status.get("accepted")
+    if not isinstance(accepted, Mapping):
+        return None
+    number, digest = accepted.get("revision"), accepted.get("digest")
+    return (number, digest) if isinstance(number, int) and isinstance(digest, str) else None

@@ -1,0 +1,105 @@
+"""From accepted revisions to what every sandbox runs. PURE, and remembering what it composed.
+
+Sandboxes with equal inputs share one sealed generation: composed and serialized once, however many they are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from supervisor_middleware.compiler.binding import Bindings
+from supervisor_middleware.compiler.composition import compose, selects
+from supervisor_middleware.model.generation import Sealed, seal
+from supervisor_middleware.model.revision import Revision
+from supervisor_middleware.model.sandbox import Sandbox
+from supervisor_middleware.model.settings import CompilerSettings
+from supervisor_middleware.model.violation import Report, Violation, report
+
+LEAVING_GRACE: Final = timedelta(seconds=10)
+"""How long a deleted policy still applies, so that `kubectl replace --force` opens no window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What every sandbox should run, by supervisor key; which policies conflict where."""
+
+    generations: Mapping[str, Sealed]
+    matched: Mapping[str, tuple[str, ...]]
+    """Supervisor keys each policy (by UID) selects."""
+    conflicts: Mapping[str, Report]
+    """What a conflicted policy (by UID) is told."""
+
+
+class Composer:
+    """Composes, and keeps the result for as long as its inputs stay."""
+
+    def __init__(self, settings: CompilerSettings) -> None:
+        """`settings` are fixed for a run."""
+        self._settings = settings
+        self._bindings: Bindings | None = None
+        self._known: dict[tuple[tuple[str, str], ...], tuple[Sealed, tuple[Violation, ...]]] = {}
+
+    def roll_out(self, sandboxes: Iterable[Sandbox], revisions: Sequence[Revision], *, bindings: Bindings) -> Rollout:
+        """The generation of each sandbox."""
+        if self._bindings != bindings:
+            self._bindings, self._known = bindings, {}
+        by_namespace: dict[str, list[Revision]] = {}
+        for revision in revisions:
+            by_namespace.setdefault(revision.policy.namespace or "", []).append(revision)
+        digests = {id(r): r.digest for r in revisions}
+        uids = {r.policy: r.uid for r in revisions}
+        used, generations = {}, {}
+        matched: dict[str, list[str]] = {}
+        told: dict[str, list[Violation]] = {}
+        for sandbox in sandboxes:
+            selecting = [r for r in by_namespace.get(sandbox.namespace, ()) if selects(r, sandbox)]
+            key = tuple(sorted((r.uid, digests[id(r)]) for r in selecting))
+            sealed, violations = used[key] = self._known.get(key) or self._compose(sandbox, selecting, bindings)
+            self._known[key] = used[key]
+            generations[sandbox.key] = sealed
+            for revision in selecting:
+                matched.setdefault(revision.uid, []).append(sandbox.key)
+            for violation in violations:
+                told.setdefault(uids[violation.subject], []).append(violation)
+        self._known = used
+        return Rollout(
+            generations=generations,
+            matched={uid: tuple(keys) for uid, keys in matched.items()},
+            conflicts={uid: report(violations) for uid, violations in told.items()},
+        )
+
+    def _compose(
+        self, sandbox: Sandbox, selecting: Sequence[Revision], bindings: Bindings
+    ) -> tuple[Sealed, tuple[Violation, ...]]:
+        generation, found = compose(sandbox, selecting, bindings=bindings, settings=self._settings)
+        return seal(generation), found.violations
+
+
+@dataclass(slots=True)
+class Leaving:
+    """Policies that were deleted a moment ago and still apply. Time is an argument."""
+
+    present: dict[str, Revision] = field(default_factory=dict)
+    gone: dict[str, tuple[Revision, datetime]] = field(default_factory=dict)
+
+    def observe(self, present: Mapping[str, Revision], *, now: datetime) -> tuple[Revision, ...]:
+        """Take in the policies there are; returns those that left less than the grace ago.
+
+        One that came back under the same name, or was replaced by it, has not left.
+        """
+        names = {r.policy for r in present.values()}
+        for uid, revision in self.present.items():
+            if uid not in present:
+                self.gone.setdefault(uid, (revision, now))
+        self.gone = {
+            uid: (revision, since)
+            for uid, (revision, since) in self.gone.items()
+            if uid not in present and revision.policy not in names and since + LEAVING_GRACE > now
+        }
+        self.present = dict(present)
+        return tuple(revision for revision, _ in self.gone.values())
+
+    def next_due(self) -> datetime | None:
+        """When the next of them has left for good."""
+        return min((since + LEAVING_GRACE for _, since in self.gone.values()), default=None)

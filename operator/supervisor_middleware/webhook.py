@@ -1,0 +1,138 @@
+"""The admission webhook: an aiohttp server over TLS. An edge; the answer is `control/admission`'s.
+
+Every replica serves it. All `ValidateConfig` calls of a review run in parallel under one deadline inside the
+webhook's own timeout. A review that cannot be judged is refused (fail closed), never let through.
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+import structlog
+from aiohttp import web
+
+from supervisor_middleware.compiler.questions import Question
+from supervisor_middleware.control.admission import Decision, Review, decide_review, open_questions, parse_review
+from supervisor_middleware.control.admission import response as review_response
+from supervisor_middleware.control.decisions import Registry, decide_registry
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.model.settings import CompilerSettings
+from supervisor_middleware.model.snapshot import Snapshot
+from supervisor_middleware.model.verdict import Outage, Unreachable, Verdict, VerdictKey
+from supervisor_middleware.registry.catalog import Catalog
+from supervisor_middleware.telemetry import ControlMetrics
+
+PATH: Final = "/validate"
+DEADLINE: Final = timedelta(seconds=8)
+"""For all questions of one review; the configuration's timeoutSeconds is 10."""
+# An AdmissionReview holds the object twice (old and new), each up to etcd's limit.
+MAX_REVIEW_BYTES: Final = 8 * 1024 * 1024
+
+_log = structlog.get_logger(__name__)
+
+
+class Source(Protocol):
+    """Where the rest of the world comes from."""
+
+    async def snapshot(self) -> Snapshot:
+        """Everything at one moment."""
+
+
+class Asker(Protocol):
+    """How services are asked."""
+
+    async def ask(self, question: Question) -> Verdict:
+        """Whether a config suits its binding."""
+
+
+class Webhook:
+    """Judges reviews."""
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        catalog: Catalog,
+        asker: Asker,
+        settings: CompilerSettings,
+        metrics: ControlMetrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        """`catalog` is the reconciler's: what it knows is not asked again."""
+        self._source, self._catalog, self._asker = source, catalog, asker
+        self._settings, self._metrics, self._now = settings, metrics, now
+
+    def application(self) -> web.Application:
+        """The aiohttp application."""
+        application = web.Application(client_max_size=MAX_REVIEW_BYTES)
+        application.router.add_post(PATH, self._handle)
+        return application
+
+    async def judge(self, review: Review) -> Decision:
+        """Gather what the review needs, then decide."""
+        snapshot = await self._source.snapshot()
+        registry = decide_registry(snapshot, self._catalog, settings=self._settings)
+        return decide_review(
+            review,
+            snapshot,
+            bindings=registry.bindings,
+            verdicts=await self._verdicts(review, registry),
+            settings=self._settings,
+            pending=registry.pending,
+        )
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        began = time.monotonic()
+        try:
+            body = json.loads(await request.read())
+            review = parse_review(body, now=self._now())
+        except (InvalidInput, ValueError, RecursionError):
+            return web.json_response({"error": "the body is not an AdmissionReview of ours"}, status=400)
+        decision = await self._answer(review)
+        outcome = "allowed" if decision.is_allowed else "denied"
+        self._metrics.admission_review.labels(review.stored.subject.kind, outcome).observe(time.monotonic() - began)
+        _log.info(
+            "reviewed",
+            object=str(review.stored.subject),
+            outcome=outcome,
+            reasons=sorted({v.reason.value for v in decision.violations.violations}),
+        )
+        return web.json_response(review_response(review.uid, decision))
+
+    async def _answer(self, review: Review) -> Decision:
+        try:
+            return await self.judge(review)
+        except SupervisorMiddlewareError as error:
+            _log.error("a review could not be judged", object=str(review.stored.subject), reason=str(error))
+        except Exception:  # noqa: BLE001 - whatever broke, the answer is a refusal and the server goes on
+            _log.exception("a review could not be judged", object=str(review.stored.subject))
+        message = f"{review.stored.subject} could not be judged just now; try again (see the operator's log)"
+        return Decision(is_allowed=False, is_retryable=True, message=message)
+
+    async def _verdicts(self, review: Review, registry: Registry) -> Mapping[VerdictKey, Verdict]:
+        asked = open_questions(review, registry.bindings)
+        known = self._catalog.verdicts
+        unknown = [q for q in asked if isinstance(known.get(q.key), Unreachable | None)]
+        answers = await asyncio.gather(*(self._ask(q) for q in unknown))
+        for question, verdict in zip(unknown, answers, strict=True):
+            self._catalog.decided(question.key, verdict, now=self._now())
+        return {**known, **{q.key: v for q, v in zip(unknown, answers, strict=True)}}
+
+    async def _ask(self, question: Question) -> Verdict:
+        try:
+            async with asyncio.timeout(DEADLINE.total_seconds()):
+                return await self._asker.ask(question)
+        except TimeoutError:
+            return Unreachable(Outage.DEADLINE_EXCEEDED)
+
+
+async def serve(webhook: Webhook, *, host: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:
+    """Start serving; the runner's `cleanup` stops it. `tls` may be reloaded in place (`load_cert_chain`)."""
+    runner = web.AppRunner(webhook.application(), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    return runner
