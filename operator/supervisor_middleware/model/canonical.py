@@ -37,10 +37,10 @@ def parse(data: bytes | str) -> Any:
     """JSON that came over a wire or from a disk.
 
     Raises:
-        ValueError: it is no JSON, holds NaN or infinity, or nests too deeply to be read.
+        ValueError: it is no JSON, holds a number that is no double, or nests too deeply to be read.
     """
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_int=_exact, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("nests too deeply to be read") from None
 
@@ -57,8 +57,8 @@ def short(value: str) -> str:
 
 def _with_doubles(value: Any) -> Any:
     """`value` with large integers as the doubles they are: RFC 8785 itself writes 1e20 without an exponent."""
-    if isinstance(value, int) and not -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:
-        return _double(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _exact(value)
     if isinstance(value, Mapping):
         return {k: _with_doubles(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -66,8 +66,11 @@ def _with_doubles(value: Any) -> Any:
     return value
 
 
-def _double(value: int) -> float:
-    """The double that `value` is, or that RFC 8785 writes as `value`: what was written reads back."""
+def _exact(written: int | str) -> int | float:
+    """The number written: a large one as the double it is, or that RFC 8785 writes so."""
+    value = int(written)
+    if -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:
+        return value
     try:
         double = float(value)
     except OverflowError:

@@ -5,12 +5,11 @@ the sandbox's labels. It carries *only* the registrations its chain needs, built
 and delivery"). It names no sandbox, so sandboxes with equal generations share the bytes.
 """
 
-import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Self
 
-from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canonical, digest
+from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canonical, digest, parse
 from supervisor_middleware.model.durations import format_duration, parse_deadline, parse_timeout
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.hosts import HostSelector, parse_patterns
@@ -18,6 +17,7 @@ from supervisor_middleware.model.limits import MAX_STAGES
 from supervisor_middleware.model.manifest import Binding, Dialect
 from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.revision import Unresolved
+from supervisor_middleware.model.struct_size import stored_config
 
 SCHEMA_VERSION: Final = 1
 
@@ -69,7 +69,7 @@ class Stage:
             policy=str(value["policy"]),
             binding=str(value["binding"]),
             service=None if service is None else str(service),
-            config=value["config"],
+            config=stored_config(value["config"]),
             on_error=OnError(str(value["onError"])),
             selector=HostSelector(
                 include=parse_patterns(value["include"]),
@@ -167,7 +167,7 @@ def unseal(payload: bytes, *, expected_digest: str) -> Sealed:
     if digest(payload) != expected_digest:
         raise ValueError("the payload does not have the digest beside it")
     try:
-        value = json.loads(payload)
+        value = parse(payload)
         if value["schemaVersion"] != SCHEMA_VERSION:
             raise ValueError("the generation has an unknown schemaVersion")
         deadline = value["activationDeadline"]
@@ -176,8 +176,10 @@ def unseal(payload: bytes, *, expected_digest: str) -> Sealed:
             services=tuple(Service.from_json(s) for s in value["services"]),
             activation_deadline=None if deadline is None else parse_deadline(deadline),
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("the payload is not a generation") from error
-    if len(generation.stages) > MAX_STAGES:
-        raise ValueError(f"the generation has more than {MAX_STAGES} stages")
+    if len(generation.stages) > MAX_STAGES + 1:
+        raise ValueError(f"the generation has more than {MAX_STAGES} stages and one that closes what did not fit")
+    if {s.service for s in generation.stages} - {None} - {s.name for s in generation.services}:
+        raise ValueError("the generation has a stage whose service it does not say how to reach")
     return Sealed(generation=generation, payload=payload, digest=expected_digest)

@@ -16,6 +16,7 @@ from supervisor_middleware.model.durations import format_duration, parse_deadlin
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.limits import MAX_OBJECT_BYTES
 from supervisor_middleware.model.selectors import Operator, Requirement, Selector
+from supervisor_middleware.model.struct_size import stored_config
 from supervisor_middleware.model.violation import Subject
 
 SCHEMA_VERSION: Final = 1
@@ -68,7 +69,7 @@ class Entry:
             label=str(value["label"]),
             binding=str(value["binding"]),
             order=int(value["order"]),
-            config=value["config"],
+            config=stored_config(value["config"]),
             on_error=OnError(str(value["onError"])),
             include=tuple(map(str, value["include"])),
             exclude=tuple(map(str, value["exclude"])),
@@ -146,7 +147,7 @@ def revision_from_content(
     """A revision out of its parsed content and the identity kept beside it.
 
     Raises:
-        KeyError, TypeError, ValueError: it is something else, or of an unknown schema.
+        KeyError, TypeError, ValueError, OverflowError: it is something else, or of an unknown schema.
     """
     if content["schemaVersion"] != SCHEMA_VERSION:
         raise ValueError("the content has an unknown schemaVersion")

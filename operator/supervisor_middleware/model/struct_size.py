@@ -4,7 +4,10 @@ Kept free of protobuf because the compiler, which must judge the limit, knows no
 against the real encoder.
 """
 
+from typing import Any
+
 from supervisor_middleware.model.canonical import JsonObject, JsonValue
+from supervisor_middleware.model.limits import MAX_CONFIG_DEPTH
 
 _NUMBER = 9
 _NULL_OR_BOOL = 2
@@ -34,6 +37,19 @@ def depth(value: JsonValue) -> int:
         elif isinstance(item, list | tuple):
             pending.extend((v, level + 1) for v in item)
     return deepest
+
+
+def stored_config(value: Any) -> JsonObject:
+    """A config out of JSON that was stored or sent: whatever is done with it later, it will not surprise.
+
+    Raises:
+        TypeError, ValueError: it is no object, or nests deeper than any accepted config.
+    """
+    if not isinstance(value, dict):
+        raise TypeError("a config is an object")
+    if depth(value) > MAX_CONFIG_DEPTH:
+        raise ValueError(f"a config nests at most {MAX_CONFIG_DEPTH} levels")
+    return value
 
 
 def _value_size(value: JsonValue) -> int:
