@@ -5,12 +5,12 @@ service-owned bindings. A service of the released dialect has no binding IDs; it
 registration's name, so that nothing past `wire/codec.py` knows the difference.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
-from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canonical, digest
+from supervisor_middleware.model.canonical import MAX_EXACT_INTEGER, JsonObject, ParsedJson, canonical, digest
 from supervisor_middleware.model.durations import parse_timeout
 
 
@@ -84,8 +84,10 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Of what policies can depend on: the dialect and the bindings, never name or version."""
-        ordered = sorted(self.bindings, key=lambda b: (b.id, b.operation, b.phase))
-        return digest(canonical({"dialect": self.dialect.value, "bindings": [b.to_json() for b in ordered]}))
+        ordered = sorted(self.bindings, key=lambda b: (b.id, b.operation, b.phase, b.max_body_bytes, b.timeout))
+        # A manifest that is not accepted has a digest too, and its limit is any 64-bit number.
+        capped = (replace(b, max_body_bytes=min(b.max_body_bytes, MAX_EXACT_INTEGER)) for b in ordered)
+        return digest(canonical({"dialect": self.dialect.value, "bindings": [b.to_json() for b in capped]}))
 
     def to_json(self) -> JsonObject:
         """The form kept in status, in recorded manifest files and on the CLI."""
@@ -103,10 +105,11 @@ class Manifest:
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
+        dialect = Dialect(str(value["dialect"]))  # first: of anything but an object this raises TypeError
         return cls(
             name=str(value.get("name", "")),
             service_version=str(value.get("serviceVersion", "")),
-            dialect=Dialect(str(value["dialect"])),
+            dialect=dialect,
             bindings=tuple(Binding.from_json(b) for b in value["bindings"]),
         )
 

@@ -97,10 +97,13 @@ class Registration:
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
+        created_at = datetime.fromisoformat(str(value["createdAt"]))
+        if created_at.tzinfo is None:
+            raise ValueError("createdAt has no time zone")  # it could not be compared with another
         return cls(
             name=str(value["name"]),
             uid=str(value["uid"]),
-            created_at=datetime.fromisoformat(str(value["createdAt"])),
+            created_at=created_at,
             connection=Connection.from_json(value["connection"]),
             max_body_bytes=int(value["maxBodyBytes"]),
             manifest=Manifest.from_json(value["manifest"]),
