@@ -4,7 +4,6 @@ Every replica serves it. All `ValidateConfig` calls of a review run in parallel 
 webhook's own timeout. A review that cannot be judged is refused (fail closed), never let through.
 """
 
-import asyncio
 import json
 import ssl
 import time
@@ -15,14 +14,14 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.control.admission import Decision, Review, decide_review, open_questions, parse_review
 from supervisor_middleware.control.admission import response as review_response
 from supervisor_middleware.control.decisions import Registry, decide_registry
+from supervisor_middleware.control.inquiries import Asker
 from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Snapshot
-from supervisor_middleware.model.verdict import Outage, Unreachable, Verdict, VerdictKey
+from supervisor_middleware.model.verdict import Unreachable, Verdict, VerdictKey
 from supervisor_middleware.registry.catalog import Catalog
 from supervisor_middleware.telemetry import ControlMetrics
 
@@ -40,13 +39,6 @@ class Source(Protocol):
 
     async def snapshot(self) -> Snapshot:
         """Everything at one moment."""
-
-
-class Asker(Protocol):
-    """How services are asked."""
-
-    async def ask(self, question: Question) -> Verdict:
-        """Whether a config suits its binding."""
 
 
 class Webhook:
@@ -117,17 +109,10 @@ class Webhook:
         asked = open_questions(review, registry.bindings)
         known = self._catalog.verdicts
         unknown = [q for q in asked if isinstance(known.get(q.key), Unreachable | None)]
-        answers = await asyncio.gather(*(self._ask(q) for q in unknown))
-        for question, verdict in zip(unknown, answers, strict=True):
-            self._catalog.decided(question.key, verdict, now=self._now())
-        return {**known, **{q.key: v for q, v in zip(unknown, answers, strict=True)}}
-
-    async def _ask(self, question: Question) -> Verdict:
-        try:
-            async with asyncio.timeout(DEADLINE.total_seconds()):
-                return await self._asker.ask(question)
-        except TimeoutError:
-            return Unreachable(Outage.DEADLINE_EXCEEDED)
+        answers = await self._asker.ask(unknown, deadline=DEADLINE)
+        for key, verdict in answers.items():
+            self._catalog.decided(key, verdict, now=self._now())
+        return {**known, **answers}
 
 
 async def serve(webhook: Webhook, *, host: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:

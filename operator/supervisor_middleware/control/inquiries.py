@@ -4,7 +4,7 @@ A slow or dead service is asked in its own task, so it holds back nobody else's 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
@@ -13,8 +13,9 @@ import structlog
 
 from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.control.decisions import Decisions
+from supervisor_middleware.model.limits import TIMEOUT_MAX
 from supervisor_middleware.model.registration import Connection
-from supervisor_middleware.model.verdict import Description, Verdict
+from supervisor_middleware.model.verdict import Description, Verdict, VerdictKey
 from supervisor_middleware.registry.catalog import Catalog
 
 _OUTAGE_CHECK: Final = timedelta(seconds=1)
@@ -22,13 +23,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Asker(Protocol):
-    """How services are asked."""
+    """How services are asked; `registry.inquiry.Inquirer` in production."""
 
     async def describe(self, connection: Connection, *, registration_name: str) -> Description:
         """What a service is."""
 
-    async def ask(self, question: Question) -> Verdict:
-        """Whether a config suits its binding; a built-in is asked in process."""
+    async def ask(self, questions: Sequence[Question], *, deadline: timedelta) -> Mapping[VerdictKey, Verdict]:
+        """A verdict for every question within `deadline`; a built-in is asked in process."""
 
 
 class Inquiries:
@@ -87,5 +88,5 @@ class Inquiries:
         self.catalog.described(connection, name, description=description, now=self._now())
 
     async def _put(self, question: Question) -> None:
-        verdict = await self._asker.ask(question)
-        self.catalog.decided(question.key, verdict, now=self._now())
+        verdicts = await self._asker.ask((question,), deadline=TIMEOUT_MAX)
+        self.catalog.decided(question.key, verdicts[question.key], now=self._now())

@@ -58,6 +58,22 @@ class Services(Protocol):
         ...
 
 
+class Inquirer:
+    """Who is asked, bound once: what the reconciler and the webhook use."""
+
+    def __init__(self, client: Services, builtins: Mapping[str, BuiltinValidator]) -> None:
+        """`builtins` by binding ID."""
+        self._client, self._builtins = client, builtins
+
+    async def describe(self, connection: Connection, *, registration_name: str) -> Description:
+        """Ask a service what it is."""
+        return await self._client.describe(connection, registration_name=registration_name)
+
+    async def ask(self, questions: Sequence[Question], *, deadline: timedelta) -> dict[VerdictKey, Verdict]:
+        """A verdict for every question; see `ask_all`."""
+        return await ask_all(questions, client=self._client, builtins=self._builtins, deadline=deadline)
+
+
 async def describe_all(client: Services, drafts: Sequence[RegistrationDraft]) -> dict[str, Description]:
     """What each service says of itself, by the draft's `uid` (names may collide until they are judged).
 
