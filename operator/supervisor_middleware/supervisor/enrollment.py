@@ -1,0 +1,105 @@
+"""Getting a certificate from the operator. A gRPC edge: one attempt; `identity` decides when.
+
+The private key is made here and never leaves. The operator proves itself first (its name, our roots): a server that
+cannot is never shown the token, since TLS ends before the first byte of a request.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from grpc import aio
+
+from supervisor_middleware.errors import InvalidInput, Untrusted
+from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.keys import new_key_and_csr
+from supervisor_middleware.pki.secret import SecretBytes
+from supervisor_middleware.supervisor.operator_channel import IdentityRefused, open_operator_channel, translated
+from supervisor_middleware.supervisor.trust import TrustBundle
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
+from supervisor_middleware.wire.gen.distribution_pb2_grpc import EnrollmentStub
+
+ENROLL_TIMEOUT: Final = 10.0
+MAX_TOKEN_BYTES: Final = 16_384
+
+
+class TokenRefused(IdentityRefused):
+    """The operator answered UNAUTHENTICATED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enroller:
+    """Where to enrol (the enrolment port, host:port), whom to expect there, and what to prove ourselves with.
+
+    `owner` is the SPIFFE ID that this supervisor is meant to have: a certificate for anybody else is refused.
+    `token_file` is read at each attempt, since kubelet replaces pod-bound tokens; None: cannot enrol.
+    """
+
+    addresses: tuple[str, ...]
+    trust_domain: str
+    trust: TrustBundle
+    owner: str
+    token_file: Path | None
+
+    @property
+    def can_enroll(self) -> bool:
+        """Whether there is a token to try with."""
+        return self.token_file is not None and self.token_file.is_file()
+
+    async def enroll(self, *, attempt: int) -> Credentials:
+        """A fresh key with a certificate for it; `attempt` counts the tries, and with it the addresses in turn.
+
+        Raises:
+            InvalidInput: a file is missing or no good; names it.
+            TokenRefused: the token proves nothing (any more); says whose move it is.
+            Untrusted: the answer is not what it must be.
+            Unavailable: no answer; what TLS refuses is among it, for that is all gRPC tells.
+        """
+        address = self.addresses[attempt % len(self.addresses)]
+        roots = self.trust.read()
+        token = self._token()
+        private_key, csr = await asyncio.to_thread(new_key_and_csr)
+        channel = open_operator_channel(address, trust_domain=self.trust_domain, roots_pem=roots, credentials=None)
+        try:
+            request = pb.EnrollRequest(csr_pem=csr, token=token.reveal().decode())
+            response = await EnrollmentStub(channel).Enroll(request, timeout=ENROLL_TIMEOUT)
+        except aio.AioRpcError as error:
+            raise self._explained(error, address=address) from None  # its debug string may quote the request
+        finally:
+            await channel.close(None)
+        return self._checked(response, private_key=private_key, roots=roots)
+
+    def _token(self) -> SecretBytes:
+        if self.token_file is None:
+            raise InvalidInput("no token file is configured: without one this supervisor cannot enrol")
+        try:
+            with self.token_file.open("rb") as file:
+                content = file.read(MAX_TOKEN_BYTES + 1).strip()
+        except OSError as error:
+            raise InvalidInput(f"{self.token_file}: {error.strerror}: a token is needed to enrol") from error
+        if not content or len(content) > MAX_TOKEN_BYTES or not content.isascii():
+            raise InvalidInput(f"{self.token_file}: holds no token")
+        return SecretBytes(content)
+
+    def _explained(self, error: aio.AioRpcError, *, address: str) -> Exception:
+        problem = translated(error, address=address)
+        if not isinstance(problem, IdentityRefused):
+            return problem
+        return TokenRefused(
+            f"operator {address} refused the token in {self.token_file}: in a cluster, look whether this Pod is live "
+            "and carries the sandbox label; standalone, put a new one there (`smw token create`). It is tried again"
+        )
+
+    def _checked(self, response: pb.EnrollResponse, *, private_key: SecretBytes, roots: bytes) -> Credentials:
+        credentials = Credentials(
+            certificate_chain_pem=response.certificate_chain_pem,
+            private_key_pem=private_key,
+            trust_bundle_pem=response.trust_bundle_pem or roots,
+        )
+        if str(credentials.spiffe_id) != self.owner:
+            raise Untrusted(
+                f"the operator issued a certificate for {credentials.spiffe_id}, but this supervisor is set up as "
+                f"{self.owner}: correct its namespace and sandbox name, or give it a token of its own"
+            )
+        return credentials

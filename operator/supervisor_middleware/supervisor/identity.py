@@ -1,0 +1,147 @@
+"""Keeps a valid certificate: from the state directory if it is good, else by enrolling; again at half-life.
+
+Everything that makes a certificate worthless leads to the same step, enrolling anew: it expired (also while the
+operator was away), its root left the trust bundle, the operator refuses it, it is another supervisor's.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Untrusted
+from supervisor_middleware.pki.bundles import bundle_digest
+from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
+from supervisor_middleware.pki.credentials import Credentials, should_renew
+from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of
+from supervisor_middleware.supervisor.trust import TrustBundle, is_issued_by
+
+LOOK_INTERVAL: Final = 30.0
+"""Seconds between two looks at the certificate: clocks jump, and mounted bundles change."""
+
+_LOG: Final[structlog.stdlib.BoundLogger] = structlog.get_logger(__name__)
+
+
+class Enrolling(Protocol):
+    """Gets a certificate (`enrollment.Enroller`)."""
+
+    @property
+    def can_enroll(self) -> bool:
+        """Whether there is anything to enrol with."""
+
+    @property
+    def owner(self) -> str:
+        """The SPIFFE ID it asks for."""
+
+    async def enroll(self, *, attempt: int) -> Credentials:
+        """New credentials, or one of our errors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an identity works with. `directory` is for credentials alone (its writer locks it)."""
+
+    directory: Path
+    enroller: Enrolling
+    trust: TrustBundle
+    audit: Callable[[Event], None]
+    clock: Clock
+    random: Random
+
+
+class Identity:
+    """The credentials in use. `load` first, then `run` for ever."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._with = surroundings
+        self._jitter = surroundings.random()
+        self._refusal = asyncio.Event()
+        self._backoff = Backoff(random=surroundings.random)
+        self._attempts = 0
+        self._roots_at_issue = b""
+        self.credentials: Watched[Credentials | None] = Watched(None)
+
+    def load(self) -> None:
+        """Take what the state directory holds, if it is whole, ours and not expired."""
+        try:
+            stored = read_credentials(self._with.directory)
+            if stored is not None and is_usable(stored, owner=self._with.enroller.owner, now=self._with.clock.now()):
+                self.credentials.set(stored)
+        except SupervisorMiddlewareError as error:
+            _LOG.warning("Stored credentials cannot be used: enrolling anew", problem=str(error))
+
+    def refused(self) -> None:
+        """The operator does not take the certificate any more: get another one soon."""
+        self._refusal.set()
+
+    async def run(self) -> None:
+        """Enrol whenever there is need; for ever."""
+        while True:
+            if not self._is_due():
+                self._backoff.reset()
+                self._refusal.clear()  # refused, and nothing to enrol with: what we have may be taken again
+                await first_of(self._refusal.wait(), self._with.clock.sleep(LOOK_INTERVAL))
+                continue
+            self._refusal.clear()  # one attempt a refusal: if it was a passing one, we stay with what we have
+            try:
+                await self._enroll()
+            except SupervisorMiddlewareError as error:
+                _LOG.error("Cannot enrol yet; trying again", problem=str(error))
+            await self._with.clock.sleep(self._backoff.next())
+
+    def _is_due(self) -> bool:
+        current = self.credentials.value
+        if current is None:
+            return True
+        if not is_usable(current, owner=self._with.enroller.owner, now=self._with.clock.now()):
+            return True
+        if not self._with.enroller.can_enroll:
+            return False
+        return self._refusal.is_set() or self._is_orphaned(current) or self._is_past_half(current)
+
+    def _is_past_half(self, current: Credentials) -> bool:
+        return should_renew(
+            self._with.clock.now(),
+            not_before=current.not_before,
+            not_after=current.expires_at,
+            jitter=self._jitter,
+        )
+
+    def _is_orphaned(self, current: Credentials) -> bool:
+        try:
+            roots = self._with.trust.read()
+            # Once a bundle: if the new certificate is no better, its root is not in *our* copy of the bundle yet.
+            return roots != self._roots_at_issue and not is_issued_by(current.leaf, roots)
+        except InvalidInput:
+            return False  # no bundle, no operator: a new certificate is out of reach anyway
+
+    async def _enroll(self) -> None:
+        attempt, self._attempts = self._attempts, self._attempts + 1
+        credentials = await self._with.enroller.enroll(attempt=attempt)
+        self._jitter = self._with.random()  # once a certificate
+        await asyncio.to_thread(self._keep, credentials)
+        self.credentials.set(credentials)
+        self._with.audit(Changed(kind=ChangeKind.CREDENTIALS_ISSUED, subject=str(credentials.spiffe_id)))
+
+    def _keep(self, credentials: Credentials) -> None:
+        try:
+            pem = credentials.trust_bundle_pem
+            self._with.trust.install(pem, stated_digest=bundle_digest(pem))
+            self._roots_at_issue = self._with.trust.read()
+            write_credentials(self._with.directory, credentials)
+        except SupervisorMiddlewareError as error:
+            # In memory they serve as well; a restart enrols again.
+            _LOG.warning("New credentials could not be saved", problem=str(error))
+
+
+def is_usable(credentials: Credentials, *, owner: str, now: datetime) -> bool:
+    """Whether they are `owner`'s and not expired. PURE."""
+    try:
+        return str(credentials.spiffe_id) == owner and now < credentials.expires_at
+    except Untrusted:
+        return False

@@ -1,0 +1,269 @@
+"""Keeps one complete, known-good generation served, through every offer, outage and restart.
+
+Takes offers (the newest wins, also over one that is being prepared), asks the pure rules in `activation` what to do,
+prepares off to the side, swaps whole, persists, reports. While a needed service is missing it tries again by itself,
+whatever the operator does. Dials nothing (`preparation` does) and speaks no protocol (`subscriber` does).
+
+The order is: swap, persist, report `active`. Serving never waits for a disk, and what was reported active survives a
+crash. A crash between swap and persist comes back with the previous generation, which is complete too and which is
+what the operator was last told; it offers the new one again. A disk that takes nothing delays the report by
+`persistence.ATTEMPT_WAIT` at most: then we serve from memory, and a restart comes back with the older generation.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, Protocol
+
+import structlog
+
+from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.supervisor.activation import (
+    NOTHING_HELD,
+    Activate,
+    Candidate,
+    Held,
+    OfferedGeneration,
+    Rank,
+    Refusal,
+    Wait,
+    decide,
+    examine,
+)
+from supervisor_middleware.supervisor.announcements import Announcer
+from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, cancelled, first_of, jittered
+from supervisor_middleware.supervisor.preparation import is_settled
+from supervisor_middleware.supervisor.record import Record
+from supervisor_middleware.supervisor.reports import Hello
+from supervisor_middleware.supervisor.runtime import Prepared, Runtime
+from supervisor_middleware.supervisor.store import Loaded
+
+RETRY_MAX: Final = 10.0
+"""Longest pause, in seconds, between two attempts at a missing service."""
+LOOK_INTERVAL: Final = 5.0
+"""Seconds between two looks at whether connected services are still reachable."""
+
+_LOG: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Preparation(Protocol):
+    """How a candidate becomes runnable (`preparation.Preparer`)."""
+
+    async def prepare(
+        self, candidate: Candidate, *, credentials: Credentials | None, known: Sequence[Prepared] = ()
+    ) -> Prepared:
+        """The candidate, connected as far as that goes."""
+
+
+class Saving(Protocol):
+    """Where last-known-good goes (`persistence.Persistence`)."""
+
+    async def save(self, record: Record) -> None:
+        """Keep it, now or as soon as the disk allows; never fails, never takes long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a keeper works with. `version` is the software's."""
+
+    runtime: Runtime
+    preparation: Preparation
+    saving: Saving
+    credentials: Watched[Credentials | None]
+    trust_bundle_digest: Callable[[], str]
+    announcer: Announcer
+    clock: Clock
+    random: Random
+    version: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    candidate: Candidate
+    received_at: float
+    attempt: Prepared | None = None
+    remaining: timedelta | None = None
+
+    def drop(self) -> None:
+        if self.attempt is not None:
+            self.attempt.retire()
+
+
+class Keeper:
+    """One supervisor's control side. `restore` first, then `run` for ever; `offer` at any time."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._with = surroundings
+        self._held = NOTHING_HELD
+        self._offered: OfferedGeneration | None = None
+        self._news = asyncio.Event()
+        self._pending: _Pending | None = None
+        self._backoff = Backoff(random=surroundings.random, longest=RETRY_MAX)
+
+    @property
+    def rank(self) -> Rank:
+        """The highest pair taken so far: anything lower is refused."""
+        return self._held.rank
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether last-known-good is served while a newer candidate waits for a service."""
+        return self._pending is not None
+
+    def hello(self) -> Hello:
+        """Where this supervisor stands, for the beginning of a stream."""
+        running = self._with.runtime.current
+        return Hello(
+            active_digest="" if running is None else running.digest,
+            rank=self._held.rank,
+            rejected_digests=tuple(r.digest for r in self._held.refusals),
+            trust_bundle_digest=self._with.trust_bundle_digest(),
+            version=self._with.version,
+        )
+
+    def offer(self, offered: OfferedGeneration) -> None:
+        """Take note of an offer; one that was not looked at yet is forgotten."""
+        self._offered = offered
+        self._news.set()
+
+    async def restore(self, loaded: Loaded) -> None:
+        """Serve what is on disk, before any contact with the operator. Services that are down follow `on_error`."""
+        if loaded.defect is not None:
+            _LOG.error("Starting without last-known-good: what is on disk cannot be used", defect=loaded.defect.value)
+        if (record := loaded.record) is None:
+            return
+        # Another version may run what that one could not.
+        refusals = record.held.refusals if record.version == self._with.version else ()
+        self._held = Held(rank=record.held.rank, refusals=refusals)
+        if record.sealed is not None:
+            candidate = Candidate(sealed=record.sealed, rank=record.held.rank)
+            prepared = await self._with.preparation.prepare(candidate, credentials=self._with.credentials.value)
+            self._with.runtime.swap(prepared)
+            self._with.announcer.serving(prepared.digest)
+
+    async def run(self) -> None:
+        """Work through offers and retries; for ever."""
+        while True:
+            renewal = self._with.credentials.change
+            self._news.clear()
+            await self._look_at_offer()
+            await self._try_pending()
+            await self._refresh_running()
+            await first_of(self._news.wait(), renewal.wait(), self._with.clock.sleep(self._pause()))
+
+    async def _look_at_offer(self) -> None:
+        offered, self._offered = self._offered, None
+        if offered is None:
+            return
+        self._backoff.reset()
+        match examine(offered, held=self._held):
+            case Refusal() as refusal:
+                await self._refuse(refusal)
+            case Candidate() as candidate:
+                await self._take(candidate)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        if refusal in self._held.refusals:
+            self._with.announcer.refused_again(refusal)
+            return
+        self._with.announcer.refused(refusal)
+        self._held = self._held.refused(refusal)
+        if refusal.is_about_content:
+            await self._with.saving.save(self._record())
+
+    async def _take(self, candidate: Candidate) -> None:
+        self._held = replace(self._held, rank=candidate.rank)
+        running, pending = self._with.runtime.current, self._pending
+        digest = candidate.sealed.digest
+        if running is not None and running.digest == digest:
+            self._drop_pending()
+            await self._with.saving.save(self._record())
+            self._with.announcer.active_again(digest, running.reports())
+        elif pending is not None and pending.candidate.sealed.digest == digest:
+            pending.candidate = candidate
+        else:
+            self._drop_pending()
+            self._pending = _Pending(candidate=candidate, received_at=self._with.clock.monotonic())
+
+    async def _refresh_running(self) -> None:
+        running = self._with.runtime.current
+        if running is None:
+            return
+        if not is_settled(running, credentials=self._with.credentials.value):
+            prepared = await self._prepared(running.candidate, known=(running,))
+            if prepared is not None:
+                running = prepared
+                self._with.runtime.swap(prepared)
+        self._with.announcer.active(running.digest, running.reports())
+
+    async def _try_pending(self) -> None:
+        pending, running = self._pending, self._with.runtime.current
+        if pending is None:
+            return
+        known = tuple(p for p in (pending.attempt, running) if p is not None)
+        prepared = await self._prepared(pending.candidate, known=known)
+        if prepared is None:
+            return  # a newer offer came
+        pending.drop()
+        pending.attempt = None
+        match decide(
+            running=None if running is None else running.candidate.sealed.generation,
+            candidate=pending.candidate.sealed.generation,
+            states=prepared.states(),
+            waited=timedelta(seconds=self._with.clock.monotonic() - pending.received_at),
+        ):
+            case Activate():
+                self._pending = None
+                await self._activate(prepared)
+            case Wait(remaining=remaining):
+                pending.attempt, pending.remaining = prepared, remaining
+                self._with.announcer.waiting(prepared.digest, prepared.reports())
+
+    async def _activate(self, prepared: Prepared) -> None:
+        announcer = self._with.announcer
+        announcer.accepted(prepared.digest)
+        self._with.runtime.swap(prepared)
+        announcer.serving(prepared.digest)
+        self._backoff.reset()
+        await self._with.saving.save(self._record())
+        announcer.active(prepared.digest, prepared.reports())
+
+    async def _prepared(self, candidate: Candidate, *, known: Sequence[Prepared]) -> Prepared | None:
+        """`candidate` prepared, or None as soon as a newer offer comes."""
+        preparing = asyncio.ensure_future(
+            self._with.preparation.prepare(candidate, credentials=self._with.credentials.value, known=known)
+        )
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait((preparing, news), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not preparing.done():
+                await cancelled(preparing)
+            await cancelled(news)
+        return None if preparing.cancelled() else preparing.result()
+
+    def _pause(self) -> float:
+        running, pending = self._with.runtime.current, self._pending
+        is_settled_now = running is None or is_settled(running, credentials=self._with.credentials.value)
+        if pending is None and is_settled_now:
+            return jittered(LOOK_INTERVAL, random=self._with.random)
+        pause = self._backoff.next()
+        if pending is not None and pending.remaining is not None:
+            return min(pause, pending.remaining.total_seconds())
+        return pause
+
+    def _drop_pending(self) -> None:
+        if self._pending is not None:
+            self._pending.drop()
+            self._pending = None
+            self._with.announcer.wait_is_over()
+
+    def _record(self) -> Record:
+        running = self._with.runtime.current
+        return Record(
+            sealed=None if running is None else running.candidate.sealed,
+            held=self._held,
+            trust_bundle_digest=self._with.trust_bundle_digest(),
+            version=self._with.version,
+        )

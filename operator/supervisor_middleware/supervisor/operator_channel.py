@@ -1,0 +1,67 @@
+"""How the operator is dialled, for enrolment and for discovery: verified by name and by our roots, no proxy.
+
+Python gRPC cannot verify a server's SPIFFE ID; the name `operator.<trust domain>`, which only the operator's
+certificate carries, stands for it (decisions, 20).
+"""
+
+from typing import Final
+
+import grpc
+from grpc import aio
+
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Unavailable, Untrusted
+from supervisor_middleware.model.identifiers import service_reason
+from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
+from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.spiffe import operator_server_name
+
+MAX_DETAIL_CHARS: Final = 200
+
+_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
+    ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+    # A quiet stream is a healthy one: only pings tell an idle operator from one that is gone.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_REFUSALS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+
+
+class IdentityRefused(Untrusted):
+    """The operator does not take who we say we are."""
+
+
+def open_operator_channel(
+    address: str, *, trust_domain: str, roots_pem: bytes, credentials: Credentials | None
+) -> aio.Channel:
+    """A channel to the operator at `address` (host:port); `credentials` None shows no certificate.
+
+    Raises:
+        InvalidInput: the address is not host:port, or the trust domain is no DNS name.
+    """
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdecimal()) or "/" in address:
+        raise InvalidInput(f"{address!r}: an operator address has the form host:port")
+    tls = grpc.ssl_channel_credentials(
+        root_certificates=roots_pem,
+        private_key=None if credentials is None else credentials.private_key_pem.reveal(),
+        certificate_chain=None if credentials is None else credentials.certificate_chain_pem,
+    )
+    name = operator_server_name(trust_domain)
+    options = (*_OPTIONS, ("grpc.ssl_target_name_override", name))
+    return aio.secure_channel(f"dns:///{address}", tls, options=options)
+
+
+def translated(error: aio.AioRpcError, *, address: str) -> SupervisorMiddlewareError:
+    """What gRPC says went wrong with the operator at `address`, by whose move it is; on one line, capped."""
+    detail = service_reason(error.details() or "", limit=MAX_DETAIL_CHARS)
+    message = f"operator {address}: {error.code().name}: {detail}"
+    if error.code() in _REFUSALS:
+        return IdentityRefused(message)
+    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+        return InvalidInput(message)
+    return Unavailable(message)

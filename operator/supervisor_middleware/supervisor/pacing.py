@@ -1,0 +1,101 @@
+"""How the supervisor waits: a clock it is given, backoff with jitter, values that tasks wait on.
+
+No supervisor of a fleet may move in step with the others: deployed together, they would reconnect and renew
+together. Time, sleep and randomness are arguments, so that tests own them.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Random: TypeAlias = Callable[[], float]
+"""A draw from [0, 1)."""
+
+BACKOFF_MIN: Final = 0.2
+BACKOFF_MAX: Final = 30.0
+BACKOFF_FACTOR: Final = 2.0
+
+
+class Clock(Protocol):
+    """Time as the supervisor needs it."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware: for certificates."""
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never jumps: for deadlines."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let others run for `seconds`."""
+
+
+class Backoff:
+    """Growing delays between attempts, each drawn from the upper half of its step. `reset` after a success."""
+
+    def __init__(self, *, random: Random, first: float = BACKOFF_MIN, longest: float = BACKOFF_MAX) -> None:
+        self._random = random
+        self._first = first
+        self._longest = longest
+        self._step = first
+
+    def reset(self) -> None:
+        """Start again with the shortest delay."""
+        self._step = self._first
+
+    def next(self) -> float:
+        """The seconds to wait before the next attempt."""
+        step, self._step = self._step, min(self._step * BACKOFF_FACTOR, self._longest)
+        return jittered(step, random=self._random)
+
+
+def jittered(seconds: float, *, random: Random) -> float:
+    """Between half of `seconds` and all of it."""
+    return seconds * (0.5 + random() / 2)
+
+
+class Watched(Generic[T]):
+    """A value that tasks wait on to change.
+
+    Take `change` *before* reading `value`: then no change between the two is missed.
+    """
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self._change = asyncio.Event()
+
+    @property
+    def value(self) -> T:
+        """What it is now."""
+        return self._value
+
+    @property
+    def change(self) -> asyncio.Event:
+        """Set when the value is next replaced."""
+        return self._change
+
+    def set(self, value: T) -> None:
+        """Replace the value and wake who waits."""
+        self._value = value
+        change, self._change = self._change, asyncio.Event()
+        change.set()
+
+
+async def first_of(*branches: Coroutine[Any, Any, object]) -> None:
+    """Run `branches` until one ends; the others are cancelled and awaited. An exception of the first is raised."""
+    tasks = [asyncio.ensure_future(branch) for branch in branches]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancelled(*tasks)
+    for task in done:
+        task.result()
+
+
+async def cancelled(*tasks: "asyncio.Future[Any]") -> None:
+    """End `tasks` and wait until they have ended; what they raise on the way out is of no interest."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,153 @@
+"""Last-known-good on disk: what a supervisor starts with when the operator is away. A file edge.
+
+One directory (0700, ours alone, held by a lock), one file. A new file is written aside, synced, renamed over the old
+one, and the directory is synced: a crash at any moment leaves the old record or the new one, whole. A file that is
+not whole, or another sandbox's, is moved aside for inspection and not used; the supervisor then begins unconfigured,
+that is closed. Do not keep credentials in the same directory: their writer locks it too.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from supervisor_middleware.errors import InvalidInput, Unavailable
+from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES, MIB
+from supervisor_middleware.supervisor.record import Defect, Record, decode, encode
+
+FILE_NAME: Final = "last-known-good"
+MAX_KEPT_ASIDE: Final = 3
+"""Defective files kept for inspection; the oldest go first."""
+
+Writer: TypeAlias = Callable[[Path, bytes], None]
+"""Replaces a file's content durably, or raises `OSError` and leaves it."""
+
+_ASIDE = "defective-"
+_STAGED = ".staged-"
+_MAX_FILE_BYTES = MAX_STREAM_MESSAGE_BYTES + MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was on disk. Neither field set: nothing was, this supervisor is new."""
+
+    record: Record | None = None
+    defect: Defect | None = None
+
+
+class Store:
+    """The last-known-good of one supervisor, `owner` by SPIFFE ID. `open_store` gives one; `close` frees the lock."""
+
+    def __init__(self, directory: Path, *, owner: str, lock: int, write: Writer) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._lock = lock
+        self._write = write
+
+    def load(self) -> Loaded:
+        """The record on disk, if it is whole and ours. What is not is moved aside and named by its defect."""
+        path = self._directory / FILE_NAME
+        try:
+            content = _read(path)
+        except FileNotFoundError:
+            return Loaded()
+        except OSError:
+            return Loaded(defect=Defect.UNREADABLE)
+        decoded = decode(content, owner=self._owner)
+        if isinstance(decoded, Record):
+            return Loaded(record=decoded)
+        self._move_aside(path, content=content, defect=decoded)
+        return Loaded(defect=decoded)
+
+    def save(self, record: Record) -> None:
+        """Replace the record on disk. Blocks on the disk: call it from a thread.
+
+        Raises:
+            Unavailable: the disk is full, read-only or broken. What was there is still there.
+        """
+        path = self._directory / FILE_NAME
+        try:
+            self._write(path, encode(record, owner=self._owner))
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}: last-known-good was not saved") from error
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        os.close(self._lock)
+
+    def _move_aside(self, path: Path, *, content: bytes, defect: Defect) -> None:
+        name = f"{_ASIDE}{defect.value}-{hashlib.sha256(content).hexdigest()[:12]}"
+        with suppress(OSError):  # a read-only disk: it stays where it is, unused
+            path.replace(self._directory / name)
+            kept = sorted(self._directory.glob(f"{_ASIDE}*"), key=lambda p: p.stat().st_mtime_ns)
+            for old in kept[:-MAX_KEPT_ASIDE]:
+                old.unlink()
+
+
+def open_store(directory: Path, *, owner: str, write: Writer | None = None) -> Store:
+    """The store in `directory` (created if need be), held until it is closed or the process ends.
+
+    Raises:
+        InvalidInput: another process holds it, or it cannot be made or entered.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(OSError):  # a read-only disk; or somebody else's directory, and then opening it says so
+            directory.chmod(0o700)
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise InvalidInput(f"{directory}: {error.strerror}: the state directory cannot be used") from error
+    try:
+        # The directory itself is locked: that needs no file to be made, so it also works on a read-only disk.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise InvalidInput(
+            f"{directory}: in use by another supervisor: give each its own state directory, or stop the other"
+        ) from error
+    _remove_staged(directory)
+    return Store(directory, owner=owner, lock=lock, write=replace_durably if write is None else write)
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Put `content` in the place of what `path` holds; afterwards it survives a power cut.
+
+    Raises:
+        OSError: it could not be written; `path` is as it was.
+    """
+    staged = path.with_name(f"{_STAGED}{path.name}")
+    try:
+        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+    except OSError:
+        with suppress(OSError):
+            staged.unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_FILE_BYTES)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_staged(directory: Path) -> None:
+    """What a process that was killed while it wrote has left."""
+    with suppress(OSError):
+        for staged in directory.glob(f"{_STAGED}*"):
+            staged.unlink()

@@ -1,0 +1,238 @@
+"""Which generation a supervisor serves, over real TLS, while operator, services and disk misbehave."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from supervisor_middleware.audit.events import Changed, ChangeKind
+from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.generation import Generation, Service
+from supervisor_middleware.model.manifest import Dialect
+from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.supervisor.exchange import Denied
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
+from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage, eventually
+from tests.fakes.echo_service import EchoService, echo_binding, echo_manifest
+from tests.fakes.operator_server import FakeOperator
+from tests.fakes.supervisor_control import a_supervisor, prepare_folder, told_by
+from tests.pki.builders import an_identity
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> AsyncIterator[FakeOperator]:
+    async with FakeOperator.serving(AUTHORITY, an_identity()) as running:
+        prepare_folder(tmp_path, running)
+        yield running
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[EchoService]:
+    async with EchoService.serving(SERVICE, clients=AUTHORITY.certificate_pem) as running:
+        yield running
+
+
+async def test_a_supervisor_that_was_never_configured_refuses_traffic(tmp_path: Path, operator: FakeOperator) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await eventually(lambda: len(operator.hellos) == 1)
+        assert supervisor.runtime.pin() is None
+        assert not supervisor.runtime.is_ready
+        assert operator.hellos[0].active_digest == ""
+
+
+async def test_the_first_generation_is_accepted_served_and_reported(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        digest = await operator.offer(a_generation("A", a_service(service.port)))
+        await operator.heard("accepted", digest)
+        active = await operator.heard("active", digest)
+        assert [(s.name, s.state) for s in active.services] == [("echo", pb.SERVICE_STATE_READY)]
+        assert set(told_by(await supervisor.ask()).values()) == {"A"}
+        kinds = [e.kind for e in supervisor.audited if isinstance(e, Changed)]
+        assert kinds == [ChangeKind.CREDENTIALS_ISSUED, ChangeKind.GENERATION_ACTIVATED]
+
+
+async def test_a_swap_under_load_never_mixes_generations_and_keeps_the_connection(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        digest = await operator.offer(a_generation("0", a_service(service.port)))
+        await operator.heard("active", digest)
+        seen: list[frozenset[str]] = []
+        is_over = False
+
+        async def load() -> None:
+            while not is_over:
+                seen.append(frozenset(told_by(await supervisor.ask()).values()))
+
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(4):
+                clients.create_task(load())
+            for n in range(1, 9):
+                digest = await operator.offer(a_generation(str(n), a_service(service.port)), sequence=n + 1)
+                await operator.heard("active", digest)
+            is_over = True
+        assert {len(marks) for marks in seen} == {1}
+        assert len(set(seen)) > 4
+        assert supervisor.pool.opened == 1
+        assert len(service.peers) == 1
+        assert service.described == 1
+
+
+async def test_a_service_that_is_down_keeps_last_known_good_until_it_comes_up(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        first = await operator.offer(a_generation("A", a_service(service.port)))
+        await operator.heard("active", first)
+        async with EchoService.serving(SERVICE, clients=AUTHORITY.certificate_pem) as other:
+            other.manifest = None
+            second = await operator.offer(
+                a_generation("B", a_service(service.port), a_service(other.port, "other")), sequence=2
+            )
+            waiting = await operator.heard("not_ready", second)
+            assert {s.name: s.state for s in waiting.services} == {
+                "echo": pb.SERVICE_STATE_READY,
+                "other": pb.SERVICE_STATE_UNREACHABLE,
+            }
+            assert set(told_by(await supervisor.ask()).values()) == {"A"}
+            assert supervisor.keeper.is_waiting
+            await eventually(lambda: other.described > 3)
+            other.manifest = echo_manifest(echo_binding(max_body_bytes=1))
+            waiting = await operator.heard("not_ready", second)
+            assert pb.SERVICE_STATE_INCAPABLE in {s.state for s in waiting.services}
+            other.manifest = echo_manifest()
+            await operator.heard("active", second)
+            assert told_by(await supervisor.ask()) == dict.fromkeys(("echo-1", "echo-2", "other-1", "other-2"), "B")
+            assert len(service.peers) == 1
+            waits = [
+                e for e in supervisor.audited if isinstance(e, Changed) and e.kind is ChangeKind.GENERATION_WAITING
+            ]
+            assert len(waits) == 1
+
+
+async def test_an_activation_deadline_ends_the_wait_and_on_error_decides(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
+        nowhere = a_service(1, "nowhere")
+        candidate = a_generation("B", a_service(service.port), nowhere, deadline=timedelta(milliseconds=300))
+        second = await operator.offer(candidate, sequence=2)
+        await operator.heard("not_ready", second)
+        active = await operator.heard("active", second)
+        assert {s.name: s.state for s in active.services}["nowhere"] == pb.SERVICE_STATE_UNREACHABLE
+        outcome = await supervisor.ask()
+        assert isinstance(outcome, Denied)
+        assert outcome.key == "nowhere-1"
+
+
+async def test_without_a_generation_one_is_activated_at_once_and_the_service_retried(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    service.manifest = None
+    generation = Generation(
+        stages=(echo_stage("open", "A", on_error=OnError.FAIL_OPEN),), services=(a_service(service.port),)
+    )
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        digest = await operator.offer(generation)
+        active = await operator.heard("active", digest)
+        assert active.services[0].state == pb.SERVICE_STATE_UNREACHABLE
+        assert told_by(await supervisor.ask()) == {}
+        service.manifest = echo_manifest()
+        active = await operator.heard("active", digest)
+        assert active.services[0].state == pb.SERVICE_STATE_READY
+        assert told_by(await supervisor.ask()) == {"open": "A"}
+
+
+async def test_a_service_outage_does_not_block_an_unrelated_policy_change_and_is_reported(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        async with EchoService.serving(SERVICE, clients=AUTHORITY.certificate_pem) as other:
+            services = (a_service(service.port), a_service(other.port, "other"))
+            first = await operator.offer(a_generation("A", *services))
+            await operator.heard("active", first)
+            await supervisor.ask()
+        lost = await operator.heard("active", first)
+        assert {s.name: s.state for s in lost.services}["other"] == pb.SERVICE_STATE_UNREACHABLE
+        await operator.heard("active", await operator.offer(a_generation("B", *services), sequence=2))
+        assert supervisor.pool.opened == 2
+
+
+async def test_a_lower_epoch_is_refused_and_changes_nothing(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        first = await operator.offer(a_generation("A", a_service(service.port)), epoch=7)
+        await operator.heard("active", first)
+        stale = await operator.offer(a_generation("B", a_service(service.port)), epoch=6, sequence=99)
+        rejected = await operator.heard("rejected", stale)
+        assert list(rejected.reasons) == [pb.REJECTION_REASON_STALE]
+        assert set(told_by(await supervisor.ask()).values()) == {"A"}
+
+
+async def test_a_malformed_generation_is_refused_for_good_and_across_a_restart(
+    tmp_path: Path, operator: FakeOperator
+) -> None:
+    offer = pb.GenerationOffer(epoch=1, sequence=1, digest="sha256:" + "0" * 64, payload=b"{}")
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await operator.send(offer)
+        assert list((await operator.heard("rejected")).reasons) == [pb.REJECTION_REASON_DIGEST_MISMATCH]
+        await eventually(lambda: supervisor.persistence.is_saved)
+    async with a_supervisor(tmp_path, operator):
+        await eventually(lambda: len(operator.hellos) == 2)
+        assert list(operator.hellos[1].rejected_digests) == [offer.digest]
+
+
+async def test_last_known_good_is_served_before_any_contact_with_the_operator(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator):
+        digest = await operator.offer(a_generation("A", a_service(service.port)))
+        await operator.heard("active", digest)
+    operator.addresses = operator.enrollment_addresses = ("127.0.0.1:1",)
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        assert set(told_by(await supervisor.ask()).values()) == {"A"}
+        assert supervisor.keeper.hello().active_digest == digest
+
+
+async def test_a_full_disk_does_not_stop_a_generation_from_being_served(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    attempts = 0
+
+    def full(path: Path, content: bytes) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 4:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    async with a_supervisor(tmp_path, operator, write=full) as supervisor:
+        digest = await operator.offer(a_generation("A", a_service(service.port)))
+        await operator.heard("active", digest)
+        assert set(told_by(await supervisor.ask()).values()) == {"A"}
+        await eventually(lambda: supervisor.persistence.is_saved)
+        assert supervisor.store.load().record is not None
+
+
+async def test_the_newest_offer_wins_over_one_that_is_being_prepared(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
+        nowhere = Service(
+            name="slow",
+            connection=Connection(endpoint="https://192.0.2.1:9", timeout=timedelta(seconds=30)),
+            dialect=Dialect.RFC0009,
+            needs=(echo_binding(),),
+        )
+        await operator.offer(a_generation("B", a_service(service.port), nowhere), sequence=2)
+        await asyncio.sleep(0.1)
+        await operator.heard("active", await operator.offer(a_generation("C", a_service(service.port)), sequence=3))
+        assert set(told_by(await supervisor.ask()).values()) == {"C"}
+        await eventually(lambda: len(supervisor.pool.keys) == 1)
