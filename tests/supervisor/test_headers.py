@@ -41,7 +41,7 @@ def test_duplicates_and_order_of_visible_lines_are_kept() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *PROTECTED_NAMES,
+        *sorted(PROTECTED_NAMES),
         "x-amz-security-token",
         "x-openshell-credential",
         "x-openshell-credential-id",
