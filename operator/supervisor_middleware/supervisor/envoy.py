@@ -230,8 +230,9 @@ class EnvoyProcess:
             async with asyncio.timeout(self._patience.stop):
                 await process.wait()
         except TimeoutError:
+            # The whole group: whatever it started would hold the log open, and the wait is for that too.
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
 

@@ -23,8 +23,8 @@ ANSWER_SECONDS: Final = int(PATIENCE.total_seconds() + CHAIN_TIMEOUT.total_secon
 # Model answers are slow and agents keep sockets open: idle ends a stream, a busy one may last.
 IDLE_SECONDS: Final = 900
 HEADERS_SECONDS: Final = 60
-# One sandbox's agents; a runaway one must not exhaust file descriptors.
-MAX_CONNECTIONS: Final = 4096
+# One sandbox's agents; a runaway one must not exhaust file descriptors. As many as Envoy opens upstream by default.
+MAX_CONNECTIONS: Final = 1024
 # Above the contract's 128 lines and 64 KiB, so that a request over them is a stage's failure and not Envoy's 431.
 MAX_HEADERS_COUNT: Final = 4 * MAX_HEADER_LINES
 MAX_HEADERS_KIB: Final = 128

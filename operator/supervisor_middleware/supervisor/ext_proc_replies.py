@@ -7,7 +7,7 @@ Called by `ext_proc` only.
 
 import json
 import re
-from typing import Final
+from typing import Final, assert_never
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
@@ -145,3 +145,5 @@ def _detail(denied: Denied) -> str:
         case Cause.FAILED:
             code = "" if denied.code is None else f": {denied.code.value}"
             return f"{denied.cause.value}{code}"
+        case _:
+            assert_never(denied.cause)
