@@ -71,15 +71,17 @@ class StandaloneSettings(ControlPlaneSettings):
 
 
 class SupervisorSettings(_Settings):
-    """`smw supervisor`."""
+    """`smw supervisor`. `operators` are hosts: the operator's replicas, tried in turn."""
 
     trust_domain: TrustDomain = TRUST_DOMAIN
-    operators: tuple[str, ...] = ()
-    discovery: tuple[str, ...] = ()
+    namespace: str = "default"
+    sandbox: str
+    operators: tuple[str, ...] = ("127.0.0.1",)
+    enrollment_port: Port = 8443
+    discovery_port: Port = 8444
     trust_bundle: Path = Path("/etc/supervisor-middleware/trust/ca.crt")
     token_file: Path | None = None
     state: Path = Path(".state/supervisor")
-    sandbox_id: str = ""
     listen: str = "127.0.0.1:15001"
     upstream: str | None = None
     health_port: Port = 8081

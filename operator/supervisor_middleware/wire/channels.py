@@ -28,7 +28,8 @@ OPTIONS: Final[_Options] = (
     ("grpc.keepalive_permit_without_calls", 1),
     # Channels to one address must not share a connection: another generation may hold another certificate.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    # In spite of its name the time one attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )

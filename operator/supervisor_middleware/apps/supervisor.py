@@ -1,0 +1,223 @@
+"""`smw supervisor`: identity, generations and the chain wired behind Envoy.
+
+Order of a start: last-known-good from disk is served before any contact with the operator; Envoy accepts traffic
+only once the processor answers; a supervisor that was never configured answers, with refusals.
+"""
+
+import asyncio
+import contextlib
+import random
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor_middleware.apps.clock import SystemClock, utc_now
+from supervisor_middleware.apps.health import Probes, serve_health
+from supervisor_middleware.audit.events import Bypassed, Event, Failed, Invoked
+from supervisor_middleware.audit.sink import JsonLinesSink
+from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.middleware.builtins import BUILTINS
+from supervisor_middleware.pki.spiffe import SpiffeId, supervisor_id
+from supervisor_middleware.settings import SupervisorSettings
+from supervisor_middleware.supervisor.announcements import Announcer
+from supervisor_middleware.supervisor.connections import Pool
+from supervisor_middleware.supervisor.describe import GrpcDescriber
+from supervisor_middleware.supervisor.enrollment import Enroller
+from supervisor_middleware.supervisor.envoy import EnvoyProcess
+from supervisor_middleware.supervisor.envoy_config import (
+    DynamicForward,
+    FixedUpstream,
+    ProxyConfig,
+    TcpAddress,
+    UnixAddress,
+)
+from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor
+from supervisor_middleware.supervisor.ext_proc import Identity as RequestIdentity
+from supervisor_middleware.supervisor.identity import Identity
+from supervisor_middleware.supervisor.identity import Surroundings as IdentitySurroundings
+from supervisor_middleware.supervisor.keeper import Keeper, Surroundings
+from supervisor_middleware.supervisor.persistence import Persistence
+from supervisor_middleware.supervisor.preparation import Preparer
+from supervisor_middleware.supervisor.runtime import Evaluator, Runtime
+from supervisor_middleware.supervisor.store import Store, open_store
+from supervisor_middleware.supervisor.subscriber import Operator, Subscriber
+from supervisor_middleware.supervisor.trust import TrustBundle
+from supervisor_middleware.telemetry import SupervisorMetrics
+
+_DRAIN: Final = timedelta(seconds=5)
+_log = structlog.get_logger(__name__)
+
+
+async def run_supervisor(settings: SupervisorSettings) -> None:
+    """Run until cancelled.
+
+    Raises:
+        InvalidInput: a setting or a file is no good; names it.
+        Unavailable: an address is taken, Envoy does not start, or another supervisor has the state directory.
+    """
+    owner = supervisor_id(settings.trust_domain, namespace=settings.namespace, sandbox=settings.sandbox)
+    settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = open_store(settings.state / "generation", owner=str(owner))
+    with contextlib.closing(store):
+        await _Supervisor(settings, owner=owner, store=store).run()
+
+
+class _Supervisor:
+    def __init__(self, settings: SupervisorSettings, *, owner: SpiffeId, store: Store) -> None:
+        clock, draw = SystemClock(), random.random
+        self._settings = settings
+        self._store = store
+        self._metrics = SupervisorMetrics()
+        self._sink = JsonLinesSink(
+            settings.audit_file,
+            product_version=version("supervisor-middleware"),
+            device=f"{settings.namespace}/{settings.sandbox}",
+            now=utc_now,
+        )
+        self._runtime = Runtime()
+        self._pool = Pool()
+        trust = TrustBundle(_own_bundle(settings))
+        announcer = Announcer(subject=str(owner), audit=self._sink.emit)
+        self._persistence = Persistence(store, clock=clock, random=draw)
+        self._identity = Identity(
+            IdentitySurroundings(
+                directory=settings.state / "identity",
+                enroller=Enroller(
+                    addresses=_addresses(settings.operators, settings.enrollment_port),
+                    trust_domain=settings.trust_domain,
+                    trust=trust,
+                    owner=str(owner),
+                    token_file=settings.token_file,
+                ),
+                trust=trust,
+                audit=self._sink.emit,
+                clock=clock,
+                random=draw,
+            )
+        )
+        self._keeper = Keeper(
+            Surroundings(
+                runtime=self._runtime,
+                preparation=Preparer(
+                    pool=self._pool,
+                    describer=GrpcDescriber(),
+                    evaluator=Evaluator(builtins=BUILTINS, clock=time.monotonic),
+                ),
+                saving=self._persistence,
+                credentials=self._identity.credentials,
+                trust_bundle_digest=trust.digest,
+                announcer=announcer,
+                clock=clock,
+                random=draw,
+                version=version("supervisor-middleware"),
+            )
+        )
+        self._subscriber = Subscriber(
+            Operator(
+                addresses=_addresses(settings.operators, settings.discovery_port),
+                trust_domain=settings.trust_domain,
+                trust=trust,
+            ),
+            following=self._keeper,
+            speaking=announcer,
+            identity=self._identity,
+            clock=clock,
+            random=draw,
+        )
+
+    async def run(self) -> None:
+        """Restore, serve, follow."""
+        self._identity.load()
+        await self._keeper.restore(self._store.load())
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._pool.close)
+            stack.callback(self._runtime.stop)
+            stack.callback(self._sink.close)
+            probes = Probes(alive=lambda: None, ready=self._readiness, metrics=self._render_metrics)
+            health = await serve_health(probes, host="127.0.0.1", port=self._settings.health_port)
+            stack.push_async_callback(health.cleanup)
+            await self._serve_traffic(stack)
+            async with asyncio.TaskGroup() as tasks:
+                for loop in (self._identity, self._keeper, self._persistence, self._subscriber):
+                    tasks.create_task(loop.run())
+
+    async def _serve_traffic(self, stack: contextlib.AsyncExitStack) -> None:
+        # Short and ours alone: socket paths end at 107 bytes, and whoever reaches the socket decides what leaves.
+        directory = Path(tempfile.mkdtemp(prefix="smw-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        processor = Processor(
+            self._runtime,
+            identity=RequestIdentity(
+                sandbox_id=f"{self._settings.namespace}/{self._settings.sandbox}",
+                new_request_id=lambda: str(uuid.uuid4()),
+            ),
+            record=self._record,
+        )
+        server = ExtProcServer(processor, address=UnixAddress(str(directory / "processor.sock")))
+        address = await server.start()
+        stack.push_async_callback(server.stop, _DRAIN)
+        upstream = self._settings.upstream
+        envoy = EnvoyProcess(
+            ProxyConfig(
+                listen=_address(self._settings.listen),
+                processor=address,
+                upstream=DynamicForward() if upstream is None else FixedUpstream(_address(upstream)),
+            ),
+            directory=directory / "envoy",
+        )
+        await envoy.start()
+        stack.push_async_callback(envoy.stop)
+        _log.info("accepting requests", listen=str(await envoy.listening()), is_configured=self._runtime.is_ready)
+
+    def _record(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._sink.emit(event)
+            match event:
+                case Invoked():
+                    self._metrics.stage.labels(event.decision.value).observe(event.latency.total_seconds())
+                case Failed():
+                    self._metrics.stage.labels("failed").observe(event.latency.total_seconds())
+                case Bypassed():
+                    self._metrics.stage.labels("bypassed").observe(event.latency.total_seconds())
+                    self._metrics.bypass.labels(event.code.value).inc()
+                case _:
+                    pass
+
+    def _readiness(self) -> str | None:
+        return None if self._runtime.is_ready else "never configured: no known-good generation is served"
+
+    def _render_metrics(self) -> bytes:
+        self._metrics.configured.set(self._runtime.is_ready)
+        return self._metrics.render()
+
+
+def _own_bundle(settings: SupervisorSettings) -> Path:
+    """Our own copy of the trust bundle: the given one may be a read-only mount, ours follows rotations."""
+    own = settings.state / "trust.pem"
+    if not own.exists():
+        try:
+            own.write_bytes(settings.trust_bundle.read_bytes())
+        except OSError as error:
+            raise InvalidInput(
+                f"{settings.trust_bundle}: {error.strerror}: before first contact the operator's trust bundle is needed"
+            ) from error
+    return own
+
+
+def _addresses(hosts: tuple[str, ...], port: int) -> tuple[str, ...]:
+    return tuple(f"{host}:{port}" for host in hosts)
+
+
+def _address(text: str) -> TcpAddress:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidInput(f"{text}: an address is HOST:PORT")
+    return TcpAddress(host, int(port))

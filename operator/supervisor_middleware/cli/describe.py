@@ -1,0 +1,129 @@
+"""`smw describe`: ask a service what it is and show or record its manifest."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from supervisor_middleware.cli.main import Output
+from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.durations import parse_timeout
+from supervisor_middleware.model.identifiers import status_text
+from supervisor_middleware.model.manifest import Manifest
+from supervisor_middleware.model.registration import ClientAuthentication, Connection
+from supervisor_middleware.model.verdict import Described, Description, Undescribable, Unreachable
+from supervisor_middleware.pki.credential_files import read_credentials
+from supervisor_middleware.registry.client import RegistryClient
+from supervisor_middleware.wire.channels import ClientIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Whom to ask and how to verify it."""
+
+    endpoint: str
+    name: str
+    ca: Path | None
+    server_name: str
+    credentials: Path | None
+    timeout: str
+
+
+def run(target: Target, *, output: Output) -> int:
+    """Ask and show. 0 a manifest, 1 an answer that is none, 2 no answer.
+
+    Raises:
+        InvalidInput: an option is no good.
+    """
+    connection = _connection(target)
+    description = asyncio.run(_ask(connection, target))
+    match description:
+        case Described(manifest):
+            _show(target.name, manifest, output=output)
+            return 0
+        case Undescribable(problem):
+            typer.echo(f"smw: {target.endpoint} answered, but {problem}", err=True)
+            return 1
+        case Unreachable(outage):
+            typer.echo(f"smw: {target.endpoint} could not be asked: {outage}", err=True)
+            return 2
+
+
+def recorded(name: str, manifest: Manifest) -> Mapping[str, Any]:
+    """The form `smw validate --manifests` reads."""
+    return {"registration": name, **manifest.to_json()}
+
+
+def _connection(target: Target) -> Connection:
+    if not target.endpoint.startswith(("https://", "http://")):
+        raise InvalidInput("the endpoint must begin with https:// (or http:// for plaintext)")
+    try:
+        timeout = parse_timeout(target.timeout)
+        bundle = "" if target.ca is None else target.ca.read_text()
+    except ValueError as error:
+        raise InvalidInput(f"--timeout {error}") from None
+    except OSError as error:
+        raise InvalidInput(f"{target.ca}: {error.strerror}") from error
+    authentication = ClientAuthentication.NONE if target.credentials is None else ClientAuthentication.MUTUAL_TLS
+    return Connection(
+        endpoint=target.endpoint,
+        timeout=timeout,
+        ca_bundle_pem=bundle,
+        server_name=target.server_name,
+        client_authentication=authentication,
+    )
+
+
+async def _ask(connection: Connection, target: Target) -> Description:
+    identity = None if target.credentials is None else _identity(target.credentials)
+    client = RegistryClient(lambda: identity)
+    try:
+        return await client.describe(connection, registration_name=target.name)
+    finally:
+        await client.close()
+
+
+def _identity(directory: Path) -> ClientIdentity:
+    credentials = read_credentials(directory)
+    if credentials is None:
+        raise InvalidInput(f"{directory}: holds no credentials (tls.crt, tls.key, ca.crt)")
+    return ClientIdentity(
+        certificate_chain_pem=credentials.certificate_chain_pem,
+        private_key_pem=credentials.private_key_pem.reveal(),
+    )
+
+
+def _show(name: str, manifest: Manifest, *, output: Output) -> None:
+    value = recorded(name, manifest)
+    match output:
+        case Output.JSON:
+            typer.echo(json.dumps(value, indent=2))
+        case Output.YAML:
+            typer.echo(yaml.safe_dump(dict(value), sort_keys=False), nl=False)
+        case Output.TABLE:
+            _table(manifest)
+
+
+def _table(manifest: Manifest) -> None:
+    # A service's own text on somebody's terminal: only what cannot carry control characters.
+    version = status_text(manifest.service_version)
+    typer.echo(f"{status_text(manifest.name)} {version} (dialect {manifest.dialect.value})")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("BINDING", "OPERATION", "PHASE", "MAX BODY", "TIMEOUT"):
+        table.add_column(column, justify="right" if column == "MAX BODY" else "left")
+    for binding in manifest.bindings:
+        table.add_row(
+            status_text(binding.id),
+            binding.operation.value,
+            binding.phase.value,
+            str(binding.max_body_bytes),
+            status_text(binding.timeout) if binding.timeout else "-",
+        )
+    Console().print(table)
