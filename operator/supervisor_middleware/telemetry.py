@@ -43,6 +43,9 @@ class ControlMetrics:
         self.watch_last_event = self._gauge(
             "watch_last_event_timestamp_seconds", "When a kind was last heard of or listed.", ("kind",)
         )
+        self.corrupt_revisions = self._gauge(
+            "corrupt_revisions", "PolicyRevisions that are skipped: they are not what an operator writes.", ()
+        )
         self.certificate_expiry = self._gauge(
             "certificate_expiry_timestamp_seconds", "When a certificate expires.", ("role",)
         )

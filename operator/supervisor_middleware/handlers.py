@@ -1,0 +1,167 @@
+"""The kopf edge: watches the cluster's kinds and hands each event on. Handlers mark and return.
+
+Only `on.event` handlers in an explicit registry, so kopf puts neither finalizers nor annotations on anything.
+kopf runs in a thread with a loop of its own: when it ends it cancels *every* task of its loop, and in the main thread
+it takes over the process's signals. What it logs goes through structlog, without bodies.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import kopf
+import structlog
+
+from supervisor_middleware.errors import Unavailable
+from supervisor_middleware.model.canonical import ParsedJson
+from supervisor_middleware.model.snapshot import Kind
+from supervisor_middleware.sources.cluster_api import ApiCredentials
+from supervisor_middleware.sources.cluster_kinds import WATCHED, WatchedKind
+
+STOP_SECONDS: Final = 5.0
+_MAX_MESSAGE: Final = 200
+
+_log = structlog.get_logger(__name__)
+
+
+class Observer(Protocol):
+    """Who is told; the source."""
+
+    def observe(self, kind: Kind, event: str | None, body: ParsedJson) -> None:
+        """Take in what was seen; must return at once."""
+
+
+async def watch(
+    observer: Observer, *, credentials: Callable[[], Awaitable[ApiCredentials]], stop: asyncio.Event
+) -> None:
+    """Watch until `stop` is set. `observer` is called in this loop, in the order of the events.
+
+    Reconnects by itself; a watcher that ends all the same is an error, never silence.
+
+    Raises:
+        Unavailable: it ended by itself: start it again, after a pause.
+    """
+    _quiet_kopf()
+    watcher = _Watcher(observer, credentials=credentials, loop=asyncio.get_running_loop())
+    stopping: asyncio.Future[Any] = asyncio.create_task(stop.wait())
+    either: set[asyncio.Future[Any]] = {stopping, watcher.ended}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        await watcher.aclose()
+    if not stop.is_set():
+        raise Unavailable(f"the watcher ended by itself: {watcher.ended.result()}")
+
+
+class _Watcher:
+    """One run of kopf in its thread."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        *,
+        credentials: Callable[[], Awaitable[ApiCredentials]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.ended: asyncio.Future[str] = loop.create_future()
+        self._observer, self._credentials, self._loop = observer, credentials, loop
+        self._inner: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self._thread.start()
+
+    async def aclose(self) -> None:
+        """Stop kopf and wait for its thread, but not forever: it is a daemon."""
+        self._is_closing = True
+        if self._inner is not None and not self.ended.done():
+            self._inner.call_soon_threadsafe(self._stop.set)
+        await asyncio.wait({self.ended}, timeout=STOP_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._operate())
+            outcome = "without an error"
+        except BaseException as error:  # noqa: BLE001 - the thread's only way to tell; the text may quote bodies
+            outcome = type(error).__name__
+        self._tell(self._end, outcome)
+
+    async def _operate(self) -> None:
+        self._inner = asyncio.get_running_loop()
+        if self._is_closing:
+            return
+        await kopf.operator(
+            registry=self._registry(),
+            settings=_settings(),
+            standalone=True,
+            clusterwide=True,
+            stop_flag=self._stop,
+        )
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        for watched in WATCHED.values():
+            handler = kopf.on.event(watched.group, watched.version, watched.plural, registry=registry)
+            handler(self._marker(watched))
+        return registry
+
+    def _marker(self, watched: WatchedKind) -> Callable[..., Awaitable[None]]:
+        async def mark(event: Any, **_: object) -> None:
+            self._tell(self._observer.observe, watched.kind, event["type"], event["object"])
+
+        return mark
+
+    async def _login(self, **_: object) -> kopf.ConnectionInfo:
+        found = await self._credentials()
+        return kopf.ConnectionInfo(
+            server=found.server,
+            ca_path=found.ca_path,
+            certificate_path=found.certificate_path,
+            private_key_path=found.key_path,
+            token=found.token,
+            insecure=found.is_unverified,
+        )
+
+    def _tell(self, function: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            return  # our loop is closed: nobody is left to be told
+
+    def _end(self, outcome: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(outcome)
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None  # it would kill the whole process
+    settings.networking.request_timeout = 30.0
+    settings.networking.connect_timeout = 3.0
+    settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 2, 2)
+    settings.queueing.idle_timeout = 1.0
+    for watched in WATCHED.values():
+        if watched.selector:
+            settings.watching.label_selectors[watched.group, watched.version, watched.plural] = watched.selector
+    return settings
+
+
+class _ToStructlog(logging.Handler):
+    """Passes warnings on, cut before anything that looks like a body."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage().partition("{")[0].split("\n")[0]
+        _log.warning("kopf: " + text[:_MAX_MESSAGE], logger=record.name)
+
+
+def _quiet_kopf() -> None:
+    logger = logging.getLogger("kopf")
+    logger.propagate = False
+    if not any(isinstance(h, _ToStructlog) for h in logger.handlers):
+        logger.addHandler(_ToStructlog(level=logging.WARNING))
+    logger.setLevel(logging.WARNING)

@@ -1,0 +1,217 @@
+"""The cluster as a source of snapshots: events are hints, lists decide.
+
+A watch loses what is deleted while it is down, so every `list_interval`, and after each reconnect, a list of each
+kind is compared with what we know: it drops ghosts, and it alone decides whether a kind is known. A kind that may not
+be read or is being removed is *unknown*, and keeps what we knew of it: absence of data is not absence of policy.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from supervisor_middleware.compiler.registration import reference_of
+from supervisor_middleware.errors import InvalidInput, Unavailable
+from supervisor_middleware.model.canonical import ParsedJson
+from supervisor_middleware.model.snapshot import Kind, Snapshot
+from supervisor_middleware.sources.cluster_api import ClusterApi, Expired, Forbidden, Form, NotFound
+from supervisor_middleware.sources.cluster_bundles import BundleCache
+from supervisor_middleware.sources.cluster_kinds import WATCHED
+from supervisor_middleware.sources.cluster_objects import ObjectIdentity, identity_of, version_of
+from supervisor_middleware.sources.cluster_view import ClusterView
+from supervisor_middleware.telemetry import ControlMetrics
+
+LIST_INTERVAL: Final = timedelta(seconds=30)
+RETRY_INTERVAL: Final = timedelta(seconds=2)
+"""How soon to ask again while a kind is unknown or the API server cannot be reached."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ClusterSource:
+    """What the cluster holds. `observe` from one event loop only; `run` as a task; `snapshot` whenever needed."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        *,
+        metrics: ControlMetrics,
+        changed: Callable[[], None] = lambda: None,
+        list_interval: timedelta = LIST_INTERVAL,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`changed` is called after each change, and must return at once."""
+        self._api, self._metrics, self._changed, self._monotonic = api, metrics, changed, monotonic
+        self._list_interval = list_interval
+        self._view = ClusterView(report=_report_unusable)
+        self._bundles = BundleCache(api)
+        self._unknown: dict[Kind, str] = dict.fromkeys(WATCHED, "not listed yet")
+        self._last_heard: dict[str, float] = {}
+        self._departures: list[tuple[Kind, ObjectIdentity]] = []
+        self._woken = asyncio.Event()
+        self._is_list_wanted = True
+
+    @property
+    def last_heard(self) -> Mapping[str, float]:
+        """When the API server last answered a list of each kind, in `monotonic` time; for liveness.
+
+        A quiet cluster is not a stale one: lists go on when no event comes.
+        """
+        return dict(self._last_heard)
+
+    def observe(self, kind: Kind, event: str | None, body: ParsedJson) -> None:
+        """Take in what a watcher saw. `event` None is part of a watcher's own list, so of a (re)connect."""
+        try:
+            identity = identity_of(body)
+        except InvalidInput:
+            return
+        self._metrics.watch_last_event.labels(kind.value).set_to_current_time()
+        match event:
+            case "DELETED" if WATCHED[kind].definition is not None:
+                # Perhaps the whole kind is going: `run` looks before anybody hears of it.
+                self._departures.append((kind, identity))
+                self._woken.set()
+            case "DELETED" if self._view.remove(kind, identity):
+                self._changed()
+            case None | "ADDED" | "MODIFIED" if self._view.admit(kind, body):
+                self._changed()
+        if event is None and not self._is_list_wanted:
+            self._is_list_wanted = True
+            self._woken.set()
+
+    def absorb(self, kind: Kind, body: ParsedJson) -> None:
+        """Know at once what we wrote ourselves: the next write needs its resourceVersion, and nobody need be told."""
+        self._view.admit(kind, body)
+
+    async def snapshot(self) -> Snapshot:
+        """Everything as it is known now.
+
+        Raises:
+            Unavailable: a CA bundle that was never read cannot be read now.
+        """
+        registrations = self._view.values(Kind.SUPERVISOR_MIDDLEWARE)
+        bundles = await self._bundles.read(key for r in registrations if (key := reference_of(r)) is not None)
+        return Snapshot(
+            registrations=self._view.values(Kind.SUPERVISOR_MIDDLEWARE),
+            policies=self._view.values(Kind.SANDBOX_POLICY),
+            revisions=self._view.values(Kind.POLICY_REVISION),
+            sandboxes=self._view.values(Kind.SANDBOX),
+            bundles=bundles,
+            unknown=frozenset(kind.value for kind in self._unknown),
+        )
+
+    async def run(self) -> None:
+        """List, compare, wait; until cancelled. Nothing the API server does ends it."""
+        while True:
+            self._is_list_wanted = False
+            is_complete = await self.synchronize()
+            pause = self._list_interval if is_complete else min(RETRY_INTERVAL, self._list_interval)
+            await self._wait(pause)
+
+    async def synchronize(self) -> bool:
+        """Compare every kind with a fresh list, and every CA bundle; whether all of it could be done."""
+        outcomes = [await self._synchronize_kind(kind) for kind in WATCHED]
+        if await self._bundles.refresh():
+            self._changed()
+        return all(outcomes)
+
+    async def _wait(self, pause: timedelta) -> None:
+        """Until the next list is due or wanted; deletions are settled meanwhile."""
+        due = self._monotonic() + pause.total_seconds()
+        while not self._is_list_wanted and (remaining := due - self._monotonic()) > 0:
+            try:
+                async with asyncio.timeout(remaining):
+                    await self._woken.wait()
+            except TimeoutError:
+                return
+            self._woken.clear()
+            await self._settle_departures()
+
+    async def _settle_departures(self) -> None:
+        departures, self._departures = self._departures, []
+        for kind in dict.fromkeys(kind for kind, _ in departures):
+            try:
+                await self._require_definition(kind)
+            except Unavailable as error:
+                # The next list drops what is truly gone.
+                self._lose(kind, error)
+                self._is_list_wanted = True
+                continue
+            removed = [self._view.remove(kind, identity) for of, identity in departures if of is kind]
+            if any(removed):
+                self._changed()
+
+    async def _synchronize_kind(self, kind: Kind) -> bool:
+        try:
+            listed, version = await self._list(kind, form=Form.METADATA_LIST)
+            if self._view.is_behind(kind, listed):
+                listed, version = await self._list(kind, form=Form.FULL)
+            # After the list: if the kind's removal emptied it, its definition says so by now.
+            await self._require_definition(kind)
+        except Unavailable as error:
+            self._lose(kind, error)
+            return False
+        self._hear(kind)
+        ghosts = self._view.prune(kind, listed, version=version)
+        if ghosts:
+            _log.warning("dropped objects whose deletion was never seen", kind=kind.value, objects=ghosts[:10])
+        if kind is Kind.POLICY_REVISION:
+            self._metrics.corrupt_revisions.set(self._view.unusable(kind))
+        is_news = self._unknown.pop(kind, None) is not None
+        if is_news:
+            _log.info("a kind is known", kind=kind.value, objects=len(self._view.values(kind)))
+        if is_news or ghosts:
+            self._changed()
+        return True
+
+    async def _list(self, kind: Kind, *, form: Form) -> tuple[list[ObjectIdentity], int]:
+        """Identities of everything listed, and the list's version; a full list is taken in as it comes."""
+        watched = WATCHED[kind]
+        listed: list[ObjectIdentity] = []
+        version, is_changed = 0, False
+        async for page in self._api.pages(watched.collection, selector=watched.selector, form=form):
+            version = version_of(page.get("metadata") or {})
+            for body in page.get("items") or ():
+                listed.append(identity_of(body))
+                is_changed |= form is Form.FULL and self._view.admit(kind, body)
+            # A page is converted in one go: let everybody else have a turn.
+            await asyncio.sleep(0)
+        if is_changed:
+            self._changed()
+        return listed, version
+
+    async def _require_definition(self, kind: Kind) -> None:
+        """Raise `NotFound` if the kind itself is gone or going."""
+        path = WATCHED[kind].definition
+        if path is None:
+            return
+        try:
+            definition = await self._api.get(path, form=Form.METADATA)
+        except Forbidden:
+            # Without that right a kind's removal looks like the deletion of each of its objects.
+            _log.warning("may not read the CustomResourceDefinition: grant `get` on it", kind=kind.value)
+            return
+        if definition.get("metadata", {}).get("deletionTimestamp"):
+            raise NotFound(f"{path}: the CustomResourceDefinition is being deleted")
+
+    def _lose(self, kind: Kind, error: Unavailable) -> None:
+        """An outage leaves everything as it is; a refusal makes the kind unknown."""
+        if isinstance(error, Expired) or not isinstance(error, Forbidden | NotFound):
+            _log.warning("a kind could not be listed", kind=kind.value, reason=str(error))
+            return
+        self._hear(kind)
+        if self._unknown.get(kind) != str(error):
+            _log.error("a kind is unknown: everything stays as it is", kind=kind.value, reason=str(error))
+            self._unknown[kind] = str(error)
+            self._changed()
+
+    def _hear(self, kind: Kind) -> None:
+        self._last_heard[kind.value] = self._monotonic()
+        self._metrics.watch_last_event.labels(kind.value).set_to_current_time()
+
+
+def _report_unusable(kind: Kind, name: str, reason: str) -> None:
+    _log.error("an object cannot be used and is skipped", kind=kind.value, name=name, reason=reason)

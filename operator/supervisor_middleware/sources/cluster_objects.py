@@ -1,0 +1,156 @@
+"""What the API server holds, as our values. PURE: bodies in, `Stored`, `StoredRevision`, `Sandbox` out.
+
+A body is dropped once it is converted: of its metadata only what somebody reads is kept (`managedFields` and the
+last-applied annotation are several times the size of the rest).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias, assert_never
+
+from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.canonical import ParsedJson, parse
+from supervisor_middleware.model.revision import revision_from_content, unpack
+from supervisor_middleware.model.sandbox import GROUP, SANDBOX_LABEL, Sandbox
+from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored, StoredRevision
+from supervisor_middleware.model.violation import Subject
+from supervisor_middleware.pki.spiffe import is_subdomain
+
+Value: TypeAlias = Stored | StoredRevision | Sandbox
+
+_LIVE_PHASES: Final = frozenset({"Pending", "Running"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectIdentity:
+    """Which object, and which state of it: `version` only ever grows while the object lives."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Where it is: at most one object at a time."""
+        return self.namespace, self.name
+
+
+def identity_of(body: ParsedJson) -> ObjectIdentity:
+    """The identity in a body's metadata.
+
+    Raises:
+        InvalidInput: the body has no name or UID.
+    """
+    metadata = body.get("metadata") or {}
+    name, uid = metadata.get("name"), metadata.get("uid")
+    if not name or not uid:
+        raise InvalidInput("an object without name or UID")
+    return ObjectIdentity(namespace=metadata.get("namespace") or "", name=name, uid=uid, version=version_of(metadata))
+
+
+def version_of(metadata: ParsedJson) -> int:
+    """A resourceVersion as a number: they are comparable since Kubernetes 1.35 says so, and always were in etcd."""
+    text = str(metadata.get("resourceVersion") or "")
+    return int(text) if text.isdecimal() else 0
+
+
+def convert(kind: Kind, body: ParsedJson) -> Value | None:
+    """`body` as a value; None if it counts for nothing (a Pod that ended, or one whose label is no valid name).
+
+    Raises:
+        InvalidInput: it cannot be what it should be; says why, without any content.
+    """
+    try:
+        match kind:
+            case Kind.SANDBOX:
+                return sandbox_from(body)
+            case Kind.POLICY_REVISION:
+                return revision_from(body)
+            case Kind.SUPERVISOR_MIDDLEWARE | Kind.SANDBOX_POLICY:
+                return stored_from(kind, body)
+            case _:
+                assert_never(kind)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # The error's own text may quote the content.
+        raise InvalidInput(f"it is not what the API server should hold ({type(error).__name__})") from None
+
+
+def stored_from(kind: Kind, body: ParsedJson) -> Stored:
+    """An object that somebody wrote; its spec stays as it was typed."""
+    metadata = body["metadata"]
+    spec, status = body.get("spec"), body.get("status")
+    return Stored(
+        subject=Subject(kind=kind.value, namespace=metadata.get("namespace") or None, name=metadata["name"]),
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation") or 0),
+        created_at=_time(metadata.get("creationTimestamp")),
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        spec=spec if isinstance(spec, dict) else {},
+        status=status if isinstance(status, dict) else {},
+        annotations={k: str(v) for k, v in (metadata.get("annotations") or {}).items() if k.startswith(f"{GROUP}/")},
+    )
+
+
+def revision_from(body: ParsedJson) -> StoredRevision:
+    """A persisted revision, its content checked against its digest and its name against its policy.
+
+    Raises:
+        InvalidInput: it belongs to another policy.
+        KeyError, TypeError, ValueError, AttributeError: it is not what we write.
+    """
+    spec, name = body["spec"], body["metadata"]["name"]
+    policy, number = spec["policy"], int(spec["revision"])
+    revision = revision_from_content(
+        parse(unpack(spec["content"], expected_digest=spec["digest"])),
+        policy=Subject(kind=str(policy["kind"]), namespace=str(policy["namespace"]), name=str(policy["name"])),
+        uid=str(policy["uid"]),
+        generation=int(policy["generation"]),
+        created_at=_time(policy["createdAt"]),
+    )
+    if name != revision_name(revision.uid, number=number):
+        raise InvalidInput("its name is not made of its policy's UID and its number")
+    return StoredRevision(
+        name=name, number=number, epoch=int(spec["epoch"]), digest=str(spec["digest"]), revision=revision
+    )
+
+
+def sandbox_from(body: ParsedJson) -> Sandbox | None:
+    """The sandbox a Pod is; None unless it is Pending or Running, not being deleted, and validly labelled."""
+    metadata = body["metadata"]
+    labels = metadata.get("labels") or {}
+    name = labels.get(SANDBOX_LABEL) or ""
+    phase = (body.get("status") or {}).get("phase") or "Pending"
+    if metadata.get("deletionTimestamp") or phase not in _LIVE_PHASES or not is_subdomain(name):
+        return None
+    return Sandbox(namespace=metadata["namespace"], name=name, uid=metadata["uid"], labels=labels)
+
+
+def revision_name(uid: str, *, number: int) -> str:
+    """Name of the PolicyRevision that holds a policy's revision."""
+    return f"{uid}-{number}"
+
+
+def known_epoch(snapshot: Snapshot) -> int:
+    """The highest epoch anything in the cluster was written under; a new leader must take a higher one."""
+    return max((*_accepted_epochs(snapshot.policies), *(r.epoch for r in snapshot.revisions)), default=0)
+
+
+def _accepted_epochs(policies: Iterable[Stored]) -> Iterator[int]:
+    for policy in policies:
+        match policy.status.get("accepted"):
+            case {"epoch": int() as epoch}:
+                yield epoch
+
+
+def _time(text: object) -> datetime:
+    """RFC 3339 as the API server writes it.
+
+    Raises:
+        ValueError: it is none, or has no zone.
+    """
+    time = datetime.fromisoformat(str(text))
+    if time.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return time

@@ -1,0 +1,109 @@
+"""What a Pod's ServiceAccount token proves. Structurally distribution's `TokenReviewer`.
+
+The API server vouches for the token, the audience says it was meant for us, and the Pod it is bound to is read live,
+never from a cache: a token outlives its Pod. The sandbox's name comes from that Pod's label alone.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor_middleware.errors import InvalidInput, Untrusted
+from supervisor_middleware.model.canonical import ParsedJson
+from supervisor_middleware.pki.spiffe import SandboxIdentity, is_label, is_subdomain
+from supervisor_middleware.sources.cluster_api import ClusterApi, NotFound
+from supervisor_middleware.sources.cluster_kinds import TOKEN_REVIEWS, core_path
+from supervisor_middleware.sources.cluster_objects import sandbox_from
+
+AUDIENCE: Final = "supervisor-middleware"
+
+_EXTRA: Final = "authentication.kubernetes.io/"
+_USER: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
+_MAX_TOKEN: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bearer:
+    """Whose token it is, as the API server says."""
+
+    namespace: str
+    account: str
+    pod_name: str
+    pod_uid: str
+
+
+class PodTokenReviewer:
+    """Turns a pod-bound token into the sandbox of that Pod."""
+
+    def __init__(self, api: ClusterApi, *, audience: str = AUDIENCE) -> None:
+        """`audience` is what tokens must have been requested for."""
+        self._api, self._audience = api, audience
+
+    async def review(self, token: str) -> SandboxIdentity:
+        """The sandbox whose live Pod the token is bound to.
+
+        Raises:
+            Untrusted: it proves none; the reason is for our log, and holds nothing of the token.
+            Unavailable: the API server is.
+        """
+        if not token or len(token) > _MAX_TOKEN or not token.isascii():
+            raise Untrusted("this is no ServiceAccount token")
+        answer = await self._api.create(
+            TOKEN_REVIEWS,
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token, "audiences": [self._audience]},
+            },
+        )
+        bearer = _bearer(answer.get("status") or {}, audience=self._audience)
+        return _identity(await self._pod(bearer), bearer=bearer)
+
+    async def _pod(self, bearer: _Bearer) -> ParsedJson:
+        try:
+            return await self._api.get(core_path("pods", namespace=bearer.namespace, name=bearer.pod_name))
+        except NotFound:
+            raise Untrusted(f"Pod {bearer.namespace}/{bearer.pod_name} is gone") from None
+
+
+def _bearer(status: Mapping[str, Any], *, audience: str) -> _Bearer:
+    if status.get("authenticated") is not True:
+        raise Untrusted("the API server does not know the token, or it expired, or is for another audience")
+    if audience not in (status.get("audiences") or ()):
+        # An authenticator that knows no audiences answers without any: the token was then meant for anybody.
+        raise Untrusted(f"the token is not for the audience {audience}")
+    user = status.get("user") or {}
+    account = _USER.fullmatch(str(user.get("username")))
+    pod_name, pod_uid = _extra(user, "pod-name"), _extra(user, "pod-uid")
+    if account is None or not is_label(account[1]):
+        raise Untrusted("the token is not a ServiceAccount's")
+    if not pod_uid or not is_subdomain(pod_name):
+        raise Untrusted(f"the token of {account[1]}/{account[2]} is not bound to a Pod")
+    return _Bearer(namespace=account[1], account=account[2], pod_name=pod_name, pod_uid=pod_uid)
+
+
+def _extra(user: Mapping[str, Any], name: str) -> str:
+    match (user.get("extra") or {}).get(_EXTRA + name):
+        case [str() as value]:
+            return value
+        case _:
+            return ""
+
+
+def _identity(pod: ParsedJson, *, bearer: _Bearer) -> SandboxIdentity:
+    where = f"Pod {bearer.namespace}/{bearer.pod_name}"
+    metadata = pod.get("metadata") or {}
+    if metadata.get("uid") != bearer.pod_uid:
+        raise Untrusted(f"{where} is another one than the token's")
+    if metadata.get("namespace") != bearer.namespace:
+        raise Untrusted(f"{where} is of another namespace than the token's")
+    if ((pod.get("spec") or {}).get("serviceAccountName") or "default") != bearer.account:
+        raise Untrusted(f"{where} has another ServiceAccount than the token's")
+    sandbox = sandbox_from(pod)
+    if sandbox is None:
+        raise Untrusted(f"{where} is no live sandbox: it ended, is being deleted, or lacks a valid sandbox label")
+    try:
+        return SandboxIdentity(namespace=sandbox.namespace, sandbox=sandbox.name, pod_uid=sandbox.uid)
+    except InvalidInput as error:
+        raise Untrusted(f"{where}: {error}") from error
