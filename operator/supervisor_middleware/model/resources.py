@@ -1,121 +1,17 @@
 """The resources as users write them. PURE: where untrusted text becomes typed values, and what the CRDs are made of.
 
 Strict, closed, frozen; an error never repeats the input (a config may hold secrets). Descriptions here are what
-`kubectl explain` shows. Rules that need no other object are stated twice on purpose: once in Python for the CLI
-and the reconciler, once as OpenAPI or CEL in the CRD, where they hold even with the operator down.
+`kubectl explain` shows.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field, model_validator
 
-from supervisor_middleware.model import durations, hosts, identifiers, limits
+from supervisor_middleware.model import identifiers, limits
+from supervisor_middleware.model.fields import BindingId, Deadline, Endpoint, Pattern, Resource, Timeout, cel, refuse
 from supervisor_middleware.model.violation import Reason
-
-_HINT: Final = "run smw validate on the file for every problem at once"
-
-
-def cel(rule: str, message: str) -> dict[str, Any]:
-    """One entry of `x-kubernetes-validations`; the message stands alone and points to the CLI."""
-    return {"rule": rule, "message": f"{message}; {_HINT}"}
-
-
-def refuse(reason: Reason, message: str) -> PydanticCustomError:
-    """A validation error that keeps its reason; `message` must not contain input."""
-    return PydanticCustomError(reason.value, "{message}", {"message": message})
-
-
-class Resource(BaseModel):
-    """Base of everything a user writes."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, alias_generator=to_camel
-    )
-
-
-def _checked_timeout(text: str) -> str:
-    try:
-        durations.parse_timeout(text)
-    except ValueError as error:
-        raise refuse(Reason.INVALID_TIMEOUT, str(error)) from None
-    return text
-
-
-def _checked_deadline(text: str) -> str:
-    try:
-        durations.parse_deadline(text)
-    except ValueError as error:
-        raise refuse(Reason.INVALID_TIMEOUT, str(error)) from None
-    return text
-
-
-def _checked_pattern(text: str) -> str:
-    try:
-        hosts.parse_pattern(text)
-    except ValueError as error:
-        raise refuse(Reason.INVALID_PATTERN, str(error)) from None
-    return text
-
-
-def _checked_binding(text: str) -> str:
-    if not identifiers.is_binding_id(text):
-        raise refuse(Reason.MALFORMED, f"must be {identifiers.BINDING_ID_RULE}")
-    return text
-
-
-def _schema(**extra: Any) -> dict[str, Any]:
-    return extra
-
-
-Timeout = Annotated[
-    str,
-    AfterValidator(_checked_timeout),
-    Field(
-        json_schema_extra=_schema(
-            pattern=durations.TIMEOUT_PATTERN,
-            maxLength=16,
-            **{
-                "x-kubernetes-validations": [
-                    cel(
-                        "duration(self) >= duration('10ms') && duration(self) <= duration('30s')",
-                        f"must be {durations.TIMEOUT_RULE}",
-                    )
-                ]
-            },
-        )
-    ),
-]
-Deadline = Annotated[
-    str,
-    AfterValidator(_checked_deadline),
-    Field(
-        json_schema_extra=_schema(
-            pattern=durations.DEADLINE_PATTERN,
-            maxLength=16,
-            **{
-                "x-kubernetes-validations": [
-                    cel("duration(self) <= duration('24h')", f"must be {durations.DEADLINE_RULE}")
-                ]
-            },
-        )
-    ),
-]
-Pattern = Annotated[
-    str,
-    AfterValidator(_checked_pattern),
-    Field(json_schema_extra=_schema(pattern=hosts.PATTERN_SCHEMA, minLength=1, maxLength=limits.MAX_HOST_LENGTH)),
-]
-BindingId = Annotated[
-    str,
-    AfterValidator(_checked_binding),
-    Field(
-        json_schema_extra=_schema(pattern=identifiers.BINDING_ID_PATTERN, minLength=1, maxLength=limits.MAX_ID_LENGTH)
-    ),
-]
-
 
 # ---------------------------------------------------------------------------------------------- SupervisorMiddleware
 
@@ -189,11 +85,8 @@ class SupervisorMiddlewareSpec(Resource):
             ]
         },
     )
-    grpc_endpoint: str = Field(
-        min_length=8,
-        max_length=512,
-        description="https://host[:port] of the service, reachable from the operator and every supervisor.",
-        json_schema_extra={"pattern": r"^https?://[^/?#@\s]+/?$"},
+    grpc_endpoint: Endpoint = Field(
+        description="https://host[:port] of the service, reachable from the operator and every supervisor."
     )
     max_body_bytes: int = Field(
         ge=1,
@@ -218,14 +111,31 @@ class SupervisorMiddlewareSpec(Resource):
 # --------------------------------------------------------------------------------------------------- SandboxPolicy
 
 
+_VALUES_RULE: Final = "In and NotIn need values, Exists and DoesNotExist take none"
+
+
 class LabelSelectorRequirement(Resource):
     """One condition on one label."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                cel("(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)", _VALUES_RULE)
+            ]
+        }
+    )
 
     key: str = Field(min_length=1, max_length=317, description="Label key.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How the label is compared.")
     values: list[Annotated[str, Field(max_length=63)]] | None = Field(
         default=None, max_length=64, description="Values for In and NotIn."
     )
+
+    @model_validator(mode="after")
+    def _values_fit_the_operator(self) -> Self:
+        if (self.operator in {"In", "NotIn"}) != bool(self.values):
+            raise refuse(Reason.MALFORMED, _VALUES_RULE)
+        return self
 
 
 class LabelSelector(Resource):
@@ -302,16 +212,17 @@ class SandboxPolicySpec(Resource):
     )
     network_middlewares: dict[str, NetworkMiddleware] | None = Field(
         default=None,
-        max_length=limits.MAX_CONFIGS,
         description="Middleware configs by their stable key.",
         json_schema_extra={
+            # Not max_length: pydantic then says nothing of the number while an entry is wrong. The rulebook counts.
+            "maxProperties": limits.MAX_CONFIGS,
             "x-kubernetes-validations": [
                 cel(_ORDERS_ARE_UNIQUE, "two configs have the same order (0 if absent); order is unique in a policy"),
                 cel(
                     f"self.all(k, k.matches('{identifiers.KEY_PATTERN}'))",
                     f"a key of networkMiddlewares must be {identifiers.KEY_RULE}",
                 ),
-            ]
+            ],
         },
     )
     network_policies: dict[str, Any] | None = Field(
