@@ -6,13 +6,14 @@ fields, enums, patterns, timeouts) is checked by `structure` and the models.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from itertools import count
+from typing import Final, TypeAlias, assert_never
 
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
 from supervisor_middleware.compiler.questions import config_digest, question_for
 from supervisor_middleware.model.identifiers import KEY_RULE, is_policy_key, is_reserved
-from supervisor_middleware.model.limits import MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, MAX_PATTERNS
+from supervisor_middleware.model.limits import MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, MAX_CONFIGS, MAX_PATTERNS
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge
 from supervisor_middleware.model.struct_size import depth, struct_size
@@ -39,6 +40,7 @@ class PolicyInput:
 
 
 Check: TypeAlias = Callable[[PolicyInput], Iterator[Violation]]
+_NOT_ASKED: Final = Unreachable(Outage.CALL_FAILED)
 
 
 def keys_are_names(given: PolicyInput) -> Iterator[Violation]:
@@ -48,15 +50,27 @@ def keys_are_names(given: PolicyInput) -> Iterator[Violation]:
             yield given.violation(entry.path(), Reason.MALFORMED, message=f"the key must be {KEY_RULE}")
 
 
+def configs_are_few(given: PolicyInput) -> Iterator[Violation]:
+    """RFC 0009 "Policy integration": at most 10 middleware configs."""
+    found = len(given.draft.entries)
+    if found > MAX_CONFIGS:
+        yield given.violation(
+            "spec.networkMiddlewares",
+            Reason.TOO_MANY,
+            message=f"must have at most {MAX_CONFIGS} items, has {found}",
+            hint="merge configs of one middleware, or split the policy by sandboxes",
+        )
+
+
 def patterns_are_few(given: PolicyInput) -> Iterator[Violation]:
     """RFC 0009 "Policy integration": at most 32 include and exclude patterns together."""
     for entry in given.draft.entries:
-        count = len(entry.include or ()) + len(entry.exclude)
-        if count > MAX_PATTERNS:
+        found = len(entry.include or ()) + len(entry.exclude)
+        if found > MAX_PATTERNS:
             yield given.violation(
                 entry.path("endpoints"),
                 Reason.TOO_MANY,
-                message=f"include and exclude hold at most {MAX_PATTERNS} patterns together, these hold {count}",
+                message=f"include and exclude hold at most {MAX_PATTERNS} patterns together, these hold {found}",
                 hint="use a wildcard or split the config",
             )
 
@@ -67,7 +81,7 @@ def orders_are_unique(given: PolicyInput) -> Iterator[Violation]:
     for entry in given.draft.entries:
         if entry.order is not None:
             holders.setdefault(entry.order, []).append(entry)
-    free = max(holders, default=0) + 10
+    free = next(n for n in count(10, 10) if n not in holders)
     for order, entries in holders.items():
         keys = ", ".join(sorted(e.key for e in entries))
         for entry in entries if len(entries) > 1 else ():
@@ -122,7 +136,7 @@ def configs_are_accepted(given: PolicyInput) -> Iterator[Violation]:
         question = question_for(entry, bound)
         if question is None or (question.bound.registration and given.settings.knowledge is Knowledge.OFFLINE):
             continue
-        match given.verdicts.get(question.key):
+        match given.verdicts.get(question.key, _NOT_ASKED):
             case Accepted():
                 continue
             case Rejected(reason):
@@ -136,12 +150,12 @@ def configs_are_accepted(given: PolicyInput) -> Iterator[Violation]:
             case Unreachable(outage):
                 if not was_accepted(given.accepted, question.digest):
                     yield _unreachable(given, entry, service=question.service, outage=outage)
-            case None:
-                if not was_accepted(given.accepted, question.digest):
-                    yield _unreachable(given, entry, service=question.service, outage=Outage.CALL_FAILED)
+            case verdict:
+                assert_never(verdict)
 
 
 CHECKS: Final[tuple[Check, ...]] = (
+    configs_are_few,
     keys_are_names,
     patterns_are_few,
     orders_are_unique,
@@ -170,7 +184,7 @@ def _is_unknowable(given: PolicyInput, entry: EntryDraft) -> bool:
 def _unknown_binding(given: PolicyInput, entry: EntryDraft) -> Violation:
     close = given.bindings.close_to(entry.middleware or "")
     if is_reserved(entry.middleware or ""):
-        builtins = ", ".join(sorted(b.id for b in given.settings.builtins))
+        builtins = ", ".join(sorted(b.id for b in given.settings.builtins)) or "none"
         message, hint = f"is no built-in; built-ins: {builtins}", "the openshell/ namespace holds built-ins only"
     elif close:
         message, hint = "no accepted registration serves this binding", f"did you mean {' or '.join(close)}?"

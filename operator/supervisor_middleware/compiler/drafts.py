@@ -62,7 +62,7 @@ class PolicyDraft:
             generation=self.generation,
             created_at=self.created_at,
             selector=self.selector,
-            entries=tuple(_unresolved(e) for e in self.entries),
+            entries=tuple(sorted(map(_unresolved, self.entries), key=lambda e: (e.order, e.key))),
         )
 
 
@@ -82,14 +82,19 @@ def draft_policy(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
         activation_deadline=(
             None if deadline is None or _is_wrong(wrong, "activationDeadline") else parse_deadline(deadline)
         ),
-        entries=tuple(_entry(key, raw, wrong=wrong) for key, raw in entries if isinstance(key, str)),
+        entries=tuple(_entry(_unicode(key), raw, wrong=wrong) for key, raw in entries if isinstance(key, str)),
     )
     return draft, violations
 
 
+def _unicode(key: str) -> str:
+    """A key as validation reports it; one that is not Unicode could not be written into a generation."""
+    return key.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
 def _is_wrong(wrong: frozenset[tuple[str | int, ...]], *location: str) -> bool:
     """Whether anything at or under `location`, or anything that contains it whole, is wrong."""
-    return any(w[: len(location)] == location or w == () for w in wrong)
+    return any(w[: len(location)] == location[: len(w)] for w in wrong)
 
 
 def _entry(key: str, raw: object, *, wrong: frozenset[tuple[str | int, ...]]) -> EntryDraft:
@@ -100,12 +105,14 @@ def _entry(key: str, raw: object, *, wrong: frozenset[tuple[str | int, ...]]) ->
 
     endpoints: Mapping[str, Any] = right("endpoints") or {}
     on_error, order, config = right("onError"), right("order"), right("config")
+    if fields.get("config") is None and fields:
+        config = {}  # null is absent: the API server drops it
     return EntryDraft(
         key=key,
         label=right("name") or key,
         middleware=right("middleware"),
         order=order if order is not None else (0 if "order" not in fields and fields else None),
-        config=config if config is not None else ({} if "config" not in fields and fields else None),
+        config=config,
         on_error=OnError(on_error) if on_error else OnError.FAIL_CLOSED,
         include=tuple(p.lower() for p in endpoints["include"]) if endpoints else None,
         exclude=tuple(p.lower() for p in endpoints.get("exclude") or ()),

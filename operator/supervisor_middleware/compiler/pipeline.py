@@ -11,6 +11,7 @@ from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.checks import CHECKS, PolicyInput
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft, draft_policy
 from supervisor_middleware.compiler.questions import question_for
+from supervisor_middleware.errors import Bug
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.identifiers import is_reserved
 from supervisor_middleware.model.limits import MAX_REVISION_BYTES
@@ -56,25 +57,24 @@ def compile_policy(
     return CompiledPolicy(draft=draft, revision=revision, report=report(violations, _advice(given)))
 
 
-def _revision(draft: PolicyDraft, bindings: Bindings) -> Revision | None:
-    entries = tuple(_entry(e, bindings) for e in sorted(draft.entries, key=lambda e: (e.order or 0, e.key)))
-    resolved = tuple(e for e in entries if e is not None)
-    if draft.selector is None or len(resolved) != len(entries):
-        return None
+def _revision(draft: PolicyDraft, bindings: Bindings) -> Revision:
+    if draft.selector is None:
+        raise Bug("a policy without violations has no selector")
+    entries = sorted((_entry(e, bindings) for e in draft.entries), key=lambda e: (e.order, e.key))
     return Revision(
         policy=draft.subject,
         uid=draft.uid,
         generation=draft.generation,
         created_at=draft.created_at,
         selector=draft.selector,
-        entries=resolved,
+        entries=tuple(entries),
         activation_deadline=draft.activation_deadline,
     )
 
 
-def _entry(entry: EntryDraft, bindings: Bindings) -> Entry | None:
+def _entry(entry: EntryDraft, bindings: Bindings) -> Entry:
     if entry.middleware is None or entry.order is None or entry.config is None or entry.include is None:
-        return None
+        raise Bug("a policy without violations has an entry that cannot be read")
     question = question_for(entry, bindings.find(entry.middleware))
     return Entry(
         key=entry.key,

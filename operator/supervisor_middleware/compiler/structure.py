@@ -6,7 +6,8 @@ report holds everything.
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -97,21 +98,22 @@ def _unknown_field(name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
 
 def _fields_at(model: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, ...]:
     """The field names allowed at a location, found by walking the annotations."""
-    current: list[type[BaseModel]] = [model]
+    current: list[Any] = [model]
     for segment in location:
-        current = [
-            inner
-            for m in current
-            for name, info in m.model_fields.items()
-            if (info.alias or name) == segment
-            for inner in _models_in(info.annotation)
-        ] or current  # a map key or list index: stay with the value's model
-    return tuple(sorted({info.alias or name for m in current for name, info in m.model_fields.items()}))
+        current = [inner for kind in current for inner in _step(kind, segment)]
+    return tuple(sorted(info.alias or name for m in current for name, info in m.model_fields.items()))
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _step(annotation: Any, segment: str | int) -> Iterator[Any]:
+    """What stands one segment further: a field's, a value's or an item's annotation, through any `| None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-        return
-    for argument in getattr(annotation, "__args__", ()):
-        yield from _models_in(argument)
+        for name, info in annotation.model_fields.items():
+            if (info.alias or name) == segment:
+                yield from _alternatives(info.annotation)
+    elif get_origin(annotation) in {dict, list}:
+        yield from _alternatives(get_args(annotation)[-1])
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    found = get_args(annotation) if get_origin(annotation) is UnionType else (annotation,)
+    yield from (a for a in found if a is not NoneType)
