@@ -62,9 +62,12 @@ class Bindings:
 
 
 def bind(registrations: Iterable[Registration], builtins: Iterable[Binding]) -> Bindings:
-    """Index accepted registrations; of two that claim an ID the older stands (creation time, then name)."""
+    """Index accepted registrations; of two that claim an ID or a name the older stands (creation, then name)."""
     found = {b.id: Bound(binding=b, registration=None) for b in builtins}
-    for registration in sorted(registrations, key=lambda r: (r.created_at, r.name)):
+    ordered = sorted(registrations, key=lambda r: (r.created_at, r.name, r.uid))
+    # A generation knows services by name: two of one name must not be taken for each other.
+    by_name = {r.name: r for r in reversed(ordered)}
+    for registration in sorted(by_name.values(), key=lambda r: (r.created_at, r.name)):
         for binding in registration.manifest.bindings:
             if is_usable(binding):
                 found.setdefault(binding.id, Bound(binding=binding, registration=registration))

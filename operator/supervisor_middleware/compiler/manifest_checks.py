@@ -75,7 +75,7 @@ def hooks_are_supported(given: ManifestInput) -> Iterator[Problem]:
         if not _is_supported(binding) and not is_extra:
             message = f"binding {name} is for another hook than HTTP_REQUEST/PRE_CREDENTIALS, the only one of v1"
             yield _MANIFEST, Reason.INVALID_MANIFEST, message, _FIX_SERVICE
-    if not supported and extra:
+    if not supported:
         message = "the service offers no HTTP_REQUEST/PRE_CREDENTIALS binding"
         yield _MANIFEST, Reason.INVALID_MANIFEST, message, _FIX_SERVICE
 

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -16,7 +16,9 @@ from cryptography import x509
 from supervisor_middleware.compiler.manifest_checks import manifest_violations
 from supervisor_middleware.compiler.structure import parse
 from supervisor_middleware.model.durations import parse_timeout
-from supervisor_middleware.model.identifiers import is_reserved
+from supervisor_middleware.model.fields import ENDPOINT_RULE
+from supervisor_middleware.model.hosts import normalize_host
+from supervisor_middleware.model.identifiers import BINDING_ID_RULE, is_binding_id, is_reserved
 from supervisor_middleware.model.registration import ClientAuthentication, Connection, Registration
 from supervisor_middleware.model.resources import SupervisorMiddlewareSpec
 from supervisor_middleware.model.settings import CompilerSettings, Loopback
@@ -45,10 +47,10 @@ def draft_registration(
     stored: Stored, *, bundles: Mapping[BundleKey, str], settings: CompilerSettings
 ) -> tuple[RegistrationDraft, Report]:
     """Read a registration, with everything that is wrong with it before anyone is dialled."""
-    violations, _ = parse(SupervisorMiddlewareSpec, stored.spec, subject=stored.subject)
-    spec: Mapping[str, Any] = stored.spec if isinstance(stored.spec, Mapping) else {}
-    if not violations:
-        violations.extend(_spec_violations(stored, spec, bundles=bundles, settings=settings))
+    violations, wrong = parse(SupervisorMiddlewareSpec, stored.spec, subject=stored.subject)
+    raw: Mapping[str, Any] = stored.spec if isinstance(stored.spec, Mapping) else {}
+    spec = {} if () in wrong else {k: v for k, v in raw.items() if not any(w[0] == k for w in wrong)}
+    violations.extend(_spec_violations(stored, spec, bundles=bundles, settings=settings))
     draft = RegistrationDraft(
         subject=stored.subject,
         uid=stored.uid,
@@ -73,7 +75,8 @@ def accept_registration(
         return None, report(())
     match description:
         case Described(manifest):
-            violations = list(manifest_violations(draft, manifest, others=others))
+            accepted = tuple(r for r in others if r.uid != draft.uid)
+            violations = [*_name_conflicts(draft, accepted), *manifest_violations(draft, manifest, others=accepted)]
             if violations:
                 return None, report(violations)
             return Registration(
@@ -91,6 +94,8 @@ def accept_registration(
             )
         case Unreachable(outage):
             return None, report([_outage(draft, outage)])
+        case _:
+            assert_never(description)
 
 
 def reference_of(stored: Stored) -> BundleKey | None:
@@ -106,36 +111,47 @@ def _spec_violations(
     def violation(path: str, reason: Reason, message: str, hint: str) -> Violation:
         return Violation(subject=stored.subject, path=f"spec.{path}", reason=reason, message=message, hint=hint)
 
-    if is_reserved(_name_of(stored, spec)):
-        yield violation(
-            "registrationName",
-            Reason.RESERVED_NAMESPACE,
-            "the openshell/ namespace is reserved for built-ins",
-            "choose another name",
-        )
+    name = _name_of(stored, spec)
+    if is_reserved(name):
+        message = "the openshell/ namespace is reserved for built-ins"
+        yield violation("registrationName", Reason.RESERVED_NAMESPACE, message, "choose another name")
+    elif not is_binding_id(name):
+        message = f"is needed, because metadata.name is not {BINDING_ID_RULE}"
+        yield violation("registrationName", Reason.MISSING_FIELD, message, "add the field")
     for reason, message, hint in _endpoint_problems(spec, settings):
         yield violation("grpcEndpoint", reason, message, hint)
     tls = spec.get("tls") or {}
     if tls.get("caBundle") is not None and tls.get("caBundleRef") is not None:
         yield violation("tls", Reason.MALFORMED, "set caBundle or caBundleRef, not both", "remove one of them")
-    if tls and spec["grpcEndpoint"].startswith("http://"):
+    if tls and spec.get("grpcEndpoint", "").startswith("http://"):
         yield violation("tls", Reason.MALFORMED, "has no meaning for an http:// endpoint", "use https://")
     for path, reason, message, hint in _bundle_problems(tls, bundles):
         yield violation(path, reason, message, hint)
 
 
+def _name_conflicts(draft: RegistrationDraft, accepted: Iterable[Registration]) -> Iterator[Violation]:
+    """Generations know services by name: one name, one service."""
+    if any(r.name == draft.name for r in accepted):
+        yield Violation(
+            subject=draft.subject,
+            path="spec.registrationName",
+            reason=Reason.DUPLICATE_NAME,
+            message=f"the name {draft.name} already belongs to another registration",
+            hint="choose another name",
+        )
+
+
 def _endpoint_problems(spec: Mapping[str, Any], settings: CompilerSettings) -> Iterator[tuple[Reason, str, str]]:
-    shape = "must be https://host[:port]"
+    if "grpcEndpoint" not in spec:
+        return
     try:
         url = urlsplit(spec["grpcEndpoint"])
-        host, port = url.hostname, url.port
+        host, port = normalize_host(url.netloc), url.port
     except ValueError:
-        yield Reason.INVALID_ENDPOINT, shape, "check host and port"
+        yield Reason.INVALID_ENDPOINT, f"must be {ENDPOINT_RULE}", "check host and port"
         return
-    extras = url.username or url.password or url.query or url.fragment or url.path not in {"", "/"}
-    if url.scheme not in _PORTS or not host or extras or port == 0:
-        yield Reason.INVALID_ENDPOINT, shape, "no user, path, query or fragment"
-        return
+    if port == 0:
+        yield Reason.INVALID_ENDPOINT, "port 0 is nobody's", "check the port"
     if url.scheme == "http" and not spec.get("allowInsecure"):
         yield (
             Reason.INSECURE_TRANSPORT,
@@ -160,9 +176,11 @@ def _is_loopback(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return plain.is_loopback or plain.is_unspecified  # connecting to 0.0.0.0 reaches this machine too
 
 
 def _bundle_problems(
@@ -206,9 +224,8 @@ def _connection(spec: Mapping[str, Any], bundles: Mapping[BundleKey, str]) -> Co
     tls = spec.get("tls") or {}
     reference = tls.get("caBundleRef")
     url = urlsplit(spec["grpcEndpoint"])
-    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     return Connection(
-        endpoint=f"{url.scheme}://{host}:{url.port or _PORTS[url.scheme]}",
+        endpoint=f"{url.scheme}://{normalize_host(url.netloc)}:{url.port or _PORTS[url.scheme]}",
         timeout=parse_timeout(spec.get("timeout", "500ms")),
         ca_bundle_pem=bundles[_bundle_key(reference)] if reference else tls.get("caBundle") or "",
         server_name=tls.get("serverName") or "",
