@@ -1,0 +1,45 @@
+"""Every golden case of the compiler: the same world gives the same report, revisions and generations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.compiler.world import compile_world, read
+
+FOLDER = Path(__file__).parents[1] / "golden" / "compiler"
+CASES = sorted(path.name.removesuffix(".in.yaml") for path in FOLDER.glob("*.in.yaml"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_world_comes_to_what_is_recorded(case: str, pytestconfig: pytest.Config) -> None:
+    world = read(FOLDER / f"{case}.in.yaml")
+    found = _dumped(compile_world(world).shown)
+    recorded = FOLDER / f"{case}.out.yaml"
+    if pytestconfig.getoption("--rewrite-golden"):
+        recorded.write_text(found)
+    assert recorded.is_file(), "new case: run with --rewrite-golden and review the output"
+    assert found == recorded.read_text()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_key_order_changes_nothing(case: str) -> None:
+    world = read(FOLDER / f"{case}.in.yaml")
+    assert _dumped(compile_world(_turned(world)).shown) == _dumped(compile_world(world).shown)
+
+
+def test_every_output_has_its_input() -> None:
+    outputs = {path.name.removesuffix(".out.yaml") for path in FOLDER.glob("*.out.yaml")}
+    assert outputs == set(CASES)
+
+
+def _dumped(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, width=110, allow_unicode=True)
+
+
+def _turned(value: Any) -> Any:
+    """The same with the keys of every object in reverse; lists keep their order, it means something."""
+    if isinstance(value, dict):
+        return {key: _turned(value[key]) for key in reversed(value)}
+    return [_turned(item) for item in value] if isinstance(value, list) else value
