@@ -21,9 +21,11 @@ FAR: Final = timedelta(seconds=2)
 PATIENCE: Final = 5.0
 
 
-def a_service(port: int, name: str = "echo", *, needs: tuple[Binding, ...] = (echo_binding(),)) -> Service:
+def a_service(
+    port: int, name: str = "echo", *, needs: tuple[Binding, ...] = (echo_binding(),), timeout: timedelta = FAR
+) -> Service:
     connection = Connection(
-        endpoint=f"https://127.0.0.1:{port}", timeout=FAR, ca_bundle_pem=AUTHORITY.certificate_pem.decode()
+        endpoint=f"https://127.0.0.1:{port}", timeout=timeout, ca_bundle_pem=AUTHORITY.certificate_pem.decode()
     )
     return Service(name=name, connection=connection, dialect=Dialect.RFC0009, needs=needs)
 

@@ -3,9 +3,10 @@
     async with EchoService.serving(credentials, clients=bundle) as service:
         service.port, service.described, service.peers
 
-Bytes in, bytes out, over mutual TLS; `manifest` None makes `Describe` fail.
+Bytes in, bytes out, over mutual TLS; `manifest` None makes `Describe` fail, `answers` cleared makes it hang.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -38,6 +39,8 @@ class EchoService:
         self.evaluated = 0
         self.peers: set[str] = set()
         self.port = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     @classmethod
     @asynccontextmanager
@@ -62,6 +65,7 @@ class EchoService:
 
     async def _describe(self, _request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         self.described += 1
+        await self.answers.wait()
         self.peers.add(context.peer())
         if self.manifest is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "rolling")

@@ -9,10 +9,9 @@ import pytest
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
 from supervisor_middleware.model.evaluation import OnError
-from supervisor_middleware.model.generation import Generation, Service
-from supervisor_middleware.model.manifest import Dialect
-from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.supervisor.exchange import Denied
+from supervisor_middleware.supervisor.store import FILE_NAME
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage, eventually
 from tests.fakes.echo_service import EchoService, echo_binding, echo_manifest
@@ -223,16 +222,66 @@ async def test_a_full_disk_does_not_stop_a_generation_from_being_served(
 async def test_the_newest_offer_wins_over_one_that_is_being_prepared(
     tmp_path: Path, operator: FakeOperator, service: EchoService
 ) -> None:
-    async with a_supervisor(tmp_path, operator) as supervisor:
+    async with (
+        EchoService.serving(SERVICE, clients=AUTHORITY.certificate_pem) as slow,
+        a_supervisor(tmp_path, operator) as supervisor,
+    ):
+        slow.answers.clear()
         await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
-        nowhere = Service(
-            name="slow",
-            connection=Connection(endpoint="https://192.0.2.1:9", timeout=timedelta(seconds=30)),
-            dialect=Dialect.RFC0009,
-            needs=(echo_binding(),),
-        )
-        await operator.offer(a_generation("B", a_service(service.port), nowhere), sequence=2)
-        await asyncio.sleep(0.1)
+        slow_one = a_service(slow.port, "slow", timeout=timedelta(seconds=30))
+        await operator.offer(a_generation("B", a_service(service.port), slow_one), sequence=2)
+        await eventually(lambda: slow.described == 1)
         await operator.heard("active", await operator.offer(a_generation("C", a_service(service.port)), sequence=3))
         assert set(told_by(await supervisor.ask()).values()) == {"C"}
         await eventually(lambda: len(supervisor.pool.keys) == 1)
+
+
+async def test_a_damaged_file_is_not_served_and_the_operator_offers_anew(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator):
+        digest = await operator.offer(a_generation("A", a_service(service.port)))
+        await operator.heard("active", digest)
+    path = tmp_path / "state" / FILE_NAME
+    path.write_bytes(path.read_bytes()[:-1])
+    operator.newest = None
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        assert supervisor.runtime.pin() is None
+        await eventually(lambda: len(operator.hellos) == 2)
+        assert operator.hellos[1].active_digest == ""
+        await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
+
+
+async def test_the_next_address_is_tried_when_one_does_not_answer(tmp_path: Path, operator: FakeOperator) -> None:
+    operator.addresses = ("127.0.0.1:1", "127.0.0.1:2", *operator.addresses)
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await operator.heard("active", await operator.offer(Generation()))
+        assert supervisor.subscriber.is_connected
+
+
+async def test_a_return_to_what_is_served_ends_the_wait_for_another(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        good = a_generation("A", a_service(service.port))
+        await operator.heard("active", await operator.offer(good))
+        waiting = await operator.offer(a_generation("B", a_service(1, "nowhere")), sequence=2)
+        await operator.heard("not_ready", waiting)
+        await operator.heard("active", await operator.offer(good, sequence=3))
+        assert not supervisor.keeper.is_waiting
+        assert supervisor.keeper.rank.sequence == 3
+
+
+async def test_an_operator_that_comes_back_hears_what_is_served_and_what_waits(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        first = await operator.offer(a_generation("A", a_service(service.port)))
+        await operator.heard("active", first)
+        waiting = await operator.offer(a_generation("B", a_service(1, "nowhere")), sequence=2)
+        await operator.heard("not_ready", waiting)
+        supervisor.identity.refused()  # a new certificate means a new stream
+        await eventually(lambda: len(operator.hellos) == 2)
+        assert (operator.hellos[1].active_digest, operator.hellos[1].sequence) == (first, 2)
+        await operator.heard("active", first)
+        await operator.heard("not_ready", waiting)

@@ -109,3 +109,14 @@ async def test_a_trust_bundle_that_is_none_is_rejected_and_the_old_one_stays(
         rejected = await operator.heard("rejected")
         assert list(rejected.reasons) == [pb.REJECTION_REASON_TRUST_BUNDLE_INVALID]
         assert (tmp_path / "bundle.pem").read_bytes() == AUTHORITY.certificate_pem
+
+
+async def test_a_certificate_for_another_sandbox_is_refused(tmp_path: Path, operator: FakeOperator) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await eventually(lambda: len(operator.hellos) == 1)
+        before = supervisor.identity.credentials.value
+        operator.identity = an_identity(sandbox="other")
+        supervisor.identity.refused()
+        await eventually(lambda: len(operator.tokens) > 1)
+        await asyncio.sleep(0.1)
+        assert supervisor.identity.credentials.value is before

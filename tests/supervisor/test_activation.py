@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor_middleware.model.canonical import canonical, digest
 from supervisor_middleware.model.generation import Generation, Service, Stage, seal
+from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Operation, Phase
 from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.supervisor.activation import (
@@ -196,6 +197,7 @@ def twice(key: str) -> bytes:
         (payload_of(activationDeadline="99h"), RejectionReason.MALFORMED),
         (payload_of().replace(b'"maxBodyBytes":100', b'"maxBodyBytes":1e999'), RejectionReason.MALFORMED),
         (twice("stages"), RejectionReason.MALFORMED),
+        (b" " * MAX_STREAM_MESSAGE_BYTES + payload_of(), RejectionReason.MALFORMED),
         (twice("services"), RejectionReason.MALFORMED),
     ],
 )

@@ -126,17 +126,23 @@ class Pool:
 
     def give_back(self, key: ChannelKey) -> None:
         """One lease fewer; called by `Lease.release` only."""
-        entry = self._entries[key]
+        entry = self._entries.get(key)
+        if entry is None:
+            return  # the pool was closed first
         entry.leases -= 1
         if entry.leases == 0:
-            del self._entries[key]
-            task = asyncio.ensure_future(entry.channel.close(CLOSE_GRACE))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._close(key)
 
     async def close(self) -> None:
-        """Wait until the channels whose leases were returned are closed."""
+        """Close every channel, leased or not, and wait for it; for the end of the process."""
+        for key in self.keys:
+            self._close(key)
         await asyncio.gather(*self._closing)
+
+    def _close(self, key: ChannelKey) -> None:
+        task = asyncio.ensure_future(self._entries.pop(key).channel.close(CLOSE_GRACE))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _leased(self, key: ChannelKey) -> Lease:
         entry = self._entries[key]

@@ -15,7 +15,12 @@ from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.keys import new_key_and_csr
 from supervisor_middleware.pki.secret import SecretBytes
-from supervisor_middleware.supervisor.operator_channel import IdentityRefused, open_operator_channel, translated
+from supervisor_middleware.supervisor.operator_channel import (
+    IdentityRefused,
+    check_addresses,
+    open_operator_channel,
+    translated,
+)
 from supervisor_middleware.supervisor.trust import TrustBundle
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen.distribution_pb2_grpc import EnrollmentStub
@@ -34,6 +39,9 @@ class Enroller:
 
     `owner` is the SPIFFE ID that this supervisor is meant to have: a certificate for anybody else is refused.
     `token_file` is read at each attempt, since kubelet replaces pod-bound tokens; None: cannot enrol.
+
+    Raises:
+        InvalidInput: an address is none.
     """
 
     addresses: tuple[str, ...]
@@ -41,6 +49,9 @@ class Enroller:
     trust: TrustBundle
     owner: str
     token_file: Path | None
+
+    def __post_init__(self) -> None:
+        check_addresses(self.addresses)
 
     @property
     def can_enroll(self) -> bool:

@@ -247,6 +247,7 @@ class Keeper:
         running, pending = self._with.runtime.current, self._pending
         is_settled_now = running is None or is_settled(running, credentials=self._with.credentials.value)
         if pending is None and is_settled_now:
+            self._backoff.reset()
             return jittered(LOOK_INTERVAL, random=self._with.random)
         pause = self._backoff.next()
         if pending is not None and pending.remaining is not None:

@@ -41,11 +41,8 @@ def open_operator_channel(
     """A channel to the operator at `address` (host:port); `credentials` None shows no certificate.
 
     Raises:
-        InvalidInput: the address is not host:port, or the trust domain is no DNS name.
+        InvalidInput: the trust domain is no DNS name.
     """
-    host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isdecimal()) or "/" in address:
-        raise InvalidInput(f"{address!r}: an operator address has the form host:port")
     tls = grpc.ssl_channel_credentials(
         root_certificates=roots_pem,
         private_key=None if credentials is None else credentials.private_key_pem.reveal(),
@@ -54,6 +51,20 @@ def open_operator_channel(
     name = operator_server_name(trust_domain)
     options = (*_OPTIONS, ("grpc.ssl_target_name_override", name))
     return aio.secure_channel(f"dns:///{address}", tls, options=options)
+
+
+def check_addresses(addresses: tuple[str, ...]) -> None:
+    """Check once what is dialled for ever.
+
+    Raises:
+        InvalidInput: there is none, or one is not host:port.
+    """
+    if not addresses:
+        raise InvalidInput("no operator address is configured: give one or more, as host:port")
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or "/" in address:
+            raise InvalidInput(f"{address!r}: an operator address has the form host:port")
 
 
 def translated(error: aio.AioRpcError, *, address: str) -> SupervisorMiddlewareError:

@@ -84,14 +84,18 @@ class Watched(Generic[T]):
 
 
 async def first_of(*branches: Coroutine[Any, Any, object]) -> None:
-    """Run `branches` until one ends; the others are cancelled and awaited. An exception of the first is raised."""
+    """Run `branches` until one ends; the others are cancelled and awaited. An exception of the first is raised.
+
+    A branch that was cancelled from within (gRPC does that to a call that ends) has ended like any other.
+    """
     tasks = [asyncio.ensure_future(branch) for branch in branches]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await cancelled(*tasks)
     for task in done:
-        task.result()
+        if not task.cancelled():
+            task.result()
 
 
 async def cancelled(*tasks: "asyncio.Future[Any]") -> None:

@@ -5,7 +5,7 @@ what runs alone. What the running generation has connected and described already
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -77,21 +77,20 @@ class _Connecting:
 
     async def connect(self, service: Service) -> Connected:
         key = channel_key(service.connection, credentials=self._credentials)
-        if (same := self._taken_over(service, key=key)) is not None:
+        if (same := self._taken_over(service, is_same=lambda known: known == key)) is not None:
             return same
         fresh = await self._dialled(service)
         if fresh.state is ServiceState.READY:
             return fresh
         # A renewed certificate that the service does not take (yet) costs nobody the connection that works.
-        return self._taken_over(service, key=replace(key, identity="")) or fresh
+        return self._taken_over(service, is_same=lambda known: _differs_in_certificate(known, key)) or fresh
 
-    def _taken_over(self, service: Service, *, key: ChannelKey) -> Connected | None:
+    def _taken_over(self, service: Service, *, is_same: Callable[[ChannelKey], bool]) -> Connected | None:
         for prepared in self._known:
             before = prepared.services.get(service.name)
-            if before is None or before.lease is None or before.manifest is None:
+            if before is None or before.lease is None or not is_same(before.lease.key):
                 continue
-            is_same = key in {before.lease.key, replace(before.lease.key, identity="")}
-            if is_same and state_of(before.manifest, service=service) is ServiceState.READY:
+            if state_of(before.manifest, service=service) is ServiceState.READY:
                 lease = self._held(before.lease.renewed())
                 return Connected(service=service, state=ServiceState.READY, manifest=before.manifest, lease=lease)
         return None
@@ -113,3 +112,7 @@ class _Connecting:
     def _held(self, lease: Lease) -> Lease:
         self._leases.callback(lease.release)
         return lease
+
+
+def _differs_in_certificate(known: ChannelKey, wanted: ChannelKey) -> bool:
+    return bool(known.identity) and bool(wanted.identity) and replace(known, identity=wanted.identity) == wanted

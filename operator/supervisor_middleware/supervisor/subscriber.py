@@ -17,7 +17,12 @@ from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable,
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import OfferedGeneration, Rank, RejectionReason
 from supervisor_middleware.supervisor.messages import Offer, OfferedBundle, decode_offer, encode_report
-from supervisor_middleware.supervisor.operator_channel import IdentityRefused, open_operator_channel, translated
+from supervisor_middleware.supervisor.operator_channel import (
+    IdentityRefused,
+    check_addresses,
+    open_operator_channel,
+    translated,
+)
 from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of, jittered
 from supervisor_middleware.supervisor.reports import Hello, Outbox, Rejected, StateReport
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle
@@ -70,11 +75,18 @@ class Proving(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Where the operator's discovery port is (host:port, several for its replicas) and whom we expect there."""
+    """Where the operator's discovery port is (host:port, several for its replicas) and whom we expect there.
+
+    Raises:
+        InvalidInput: an address is none.
+    """
 
     addresses: tuple[str, ...]
     trust_domain: str
     trust: TrustBundle
+
+    def __post_init__(self) -> None:
+        check_addresses(self.addresses)
 
 
 class Subscriber:

@@ -1,0 +1,267 @@
+"""When a certificate is asked for, and what becomes of one that is no good. The operator is a function."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
+from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.pki.bundles import bundle_digest, format_bundle
+from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
+from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.spiffe import supervisor_id
+from supervisor_middleware.supervisor.enrollment import Enroller
+from supervisor_middleware.supervisor.identity import Identity, Surroundings
+from supervisor_middleware.supervisor.trust import Installation, TrustBundle, is_issued_by
+from tests.pki.builders import NOW, TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
+
+OWNER = str(supervisor_id(TRUST_DOMAIN, namespace="team-a", sandbox="coder"))
+AUTHORITY = an_authority()
+OTHER_AUTHORITY = an_authority()
+
+
+class SetClock:
+    """Time stands where a test puts it; a pause is one turn of the loop."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+class PaperEnroller:
+    owner = OWNER
+
+    def __init__(self, clock: SetClock) -> None:
+        self.clock = clock
+        self.authority = AUTHORITY
+        self.can_enroll = True
+        self.problem: Exception | None = None
+        self.attempts: list[int] = []
+
+    async def enroll(self, *, attempt: int) -> Credentials:
+        self.attempts.append(attempt)
+        if self.problem is not None:
+            raise self.problem
+        return supervisor_credentials(self.authority, now=self.clock.time)
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.clock = SetClock()
+        self.enroller = PaperEnroller(self.clock)
+        self.audited: list[object] = []
+        self.directory = folder / "identity"
+        self.bundle = folder / "bundle.pem"
+        self.bundle.write_bytes(AUTHORITY.certificate_pem)
+
+    def identity(self) -> Identity:
+        audit: Callable[[Event], None] = self.audited.append
+        return Identity(
+            Surroundings(
+                directory=self.directory,
+                enroller=self.enroller,
+                trust=TrustBundle(self.bundle),
+                audit=audit,
+                clock=self.clock,
+                random=lambda: 0.5,
+            )
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Identity]:
+        identity = self.identity()
+        identity.load()
+        task = asyncio.create_task(identity.run())
+        try:
+            yield identity
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def settle(holds: Callable[[], bool] = lambda: False) -> None:
+    """Until it holds, else long enough for what should not happen to have happened."""
+    for _ in range(100):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+
+
+async def test_without_credentials_it_enrols_and_keeps_them(world: World) -> None:
+    async with world.running() as identity:
+        await settle(lambda: identity.credentials.value is not None)
+    assert read_credentials(world.directory) == identity.credentials.value
+    assert world.audited == [Changed(kind=ChangeKind.CREDENTIALS_ISSUED, subject=OWNER)]
+
+
+async def test_good_credentials_are_taken_from_the_directory(world: World) -> None:
+    stored = supervisor_credentials(AUTHORITY)
+    write_credentials(world.directory, stored)
+    async with world.running() as identity:
+        await settle()
+        assert identity.credentials.value == stored
+        assert world.enroller.attempts == []
+
+
+@pytest.mark.parametrize("later", [timedelta(hours=13), timedelta(days=3)])
+async def test_a_certificate_past_half_its_life_or_expired_is_replaced(world: World, later: timedelta) -> None:
+    write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
+    world.clock.time = NOW + later
+    async with world.running() as identity:
+        await settle(lambda: world.audited != [])
+        assert identity.credentials.value is not None
+        assert identity.credentials.value.expires_at > stored.expires_at
+
+
+async def test_another_sandboxs_or_broken_credentials_are_not_used(world: World) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY, identity=an_identity(sandbox="other")))
+    identity = world.identity()
+    identity.load()
+    assert identity.credentials.value is None
+    (world.directory / "tls.key").unlink()
+    identity.load()
+    assert identity.credentials.value is None
+
+
+async def test_a_failed_renewal_keeps_what_is_there_and_is_tried_again(world: World) -> None:
+    write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
+    world.clock.time = NOW + timedelta(hours=13)
+    world.enroller.problem = Unavailable("away")
+    async with world.running() as identity:
+        await settle(lambda: len(world.enroller.attempts) > 3)
+        assert identity.credentials.value == stored
+        assert world.clock.slept[:3] == sorted(world.clock.slept[:3])
+        world.enroller.problem = None
+        await settle(lambda: identity.credentials.value != stored)
+        assert identity.credentials.value != stored
+
+
+async def test_without_a_token_a_valid_certificate_is_used_to_its_end(world: World) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    world.enroller.can_enroll = False
+    world.clock.time = NOW + timedelta(hours=20)
+    async with world.running() as identity:
+        identity.refused()
+        await settle()
+        assert world.enroller.attempts == []
+        world.clock.time = NOW + timedelta(hours=25)
+        await settle(lambda: world.enroller.attempts != [])
+        assert world.enroller.attempts != []
+
+
+async def test_a_refusal_by_the_operator_leads_to_one_attempt(world: World) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    world.enroller.problem = Untrusted("no")
+    async with world.running() as identity:
+        await settle()
+        identity.refused()
+        await settle()
+        assert world.enroller.attempts == [0]
+
+
+async def test_a_certificate_whose_root_left_the_bundle_is_replaced_once_a_bundle(world: World) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    world.bundle.write_bytes(OTHER_AUTHORITY.certificate_pem)
+    world.enroller.authority = OTHER_AUTHORITY
+    async with world.running() as identity:
+        await settle(lambda: world.enroller.attempts != [])
+        await settle()
+        assert world.enroller.attempts == [0]
+        assert identity.credentials.value is not None
+        assert is_issued_by(identity.credentials.value.leaf, OTHER_AUTHORITY.certificate_pem)
+
+
+async def test_credentials_that_cannot_be_saved_are_used_all_the_same(world: World) -> None:
+    world.directory.write_text("in the way")
+    async with world.running() as identity:
+        await settle(lambda: identity.credentials.value is not None)
+        assert identity.credentials.value is not None
+
+
+def test_a_bundle_file_that_is_missing_or_none_says_what_to_do(world: World) -> None:
+    trust = TrustBundle(world.bundle)
+    assert trust.digest() == bundle_digest(AUTHORITY.certificate_pem)
+    world.bundle.write_bytes(b"nonsense")
+    with pytest.raises(InvalidInput, match=r"bundle\.pem"):
+        trust.read()
+    assert trust.digest() == ""
+    world.bundle.unlink()
+    with pytest.raises(InvalidInput, match="trusted on first use"):
+        trust.read()
+
+
+def test_a_bundle_is_installed_only_with_its_digest_and_never_half(world: World) -> None:
+    trust = TrustBundle(world.bundle)
+    both = format_bundle([AUTHORITY.certificate, OTHER_AUTHORITY.certificate])
+    with pytest.raises(Untrusted):
+        trust.install(both, stated_digest=bundle_digest(AUTHORITY.certificate_pem))
+    with pytest.raises(Untrusted):
+        trust.install(both[:-40], stated_digest=bundle_digest(both))
+    assert trust.read() == AUTHORITY.certificate_pem
+    assert trust.install(both, stated_digest=bundle_digest(both)) is Installation.INSTALLED
+    assert trust.install(both, stated_digest=bundle_digest(both)) is Installation.UNCHANGED
+
+
+def test_a_bundle_file_that_somebody_else_keeps_is_left_to_them(world: World) -> None:
+    trust = TrustBundle(world.bundle / "bundle.pem")
+    pem = AUTHORITY.certificate_pem
+    assert trust.install(pem, stated_digest=bundle_digest(pem)) is Installation.READ_ONLY
+
+
+def an_enroller(world: World, *, token: Path | None, authority: Authority = AUTHORITY) -> Enroller:
+    world.bundle.write_bytes(authority.certificate_pem)
+    return Enroller(
+        addresses=("127.0.0.1:1",),
+        trust_domain=TRUST_DOMAIN,
+        trust=TrustBundle(world.bundle),
+        owner=OWNER,
+        token_file=token,
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"", b"  \n", "schlüssel".encode(), b"x" * 20_000])
+async def test_a_token_file_without_a_token_is_named(world: World, tmp_path: Path, content: bytes | None) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    enroller = an_enroller(world, token=token)
+    assert enroller.can_enroll is (content is not None)
+    with pytest.raises(InvalidInput, match="token"):
+        await enroller.enroll(attempt=0)
+    assert not an_enroller(world, token=None).can_enroll
+    with pytest.raises(InvalidInput, match="no token file"):
+        await an_enroller(world, token=None).enroll(attempt=0)
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "https://host:1", "host:x"])
+def test_an_address_that_is_none_is_refused_at_once(world: World, address: str) -> None:
+    with pytest.raises(InvalidInput, match="host:port"):
+        Enroller(
+            addresses=(address,),
+            trust_domain=TRUST_DOMAIN,
+            trust=TrustBundle(world.bundle),
+            owner="",
+            token_file=None,
+        )
+    with pytest.raises(InvalidInput, match="no operator address"):
+        Enroller(addresses=(), trust_domain=TRUST_DOMAIN, trust=TrustBundle(world.bundle), owner="", token_file=None)
