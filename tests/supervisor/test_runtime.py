@@ -16,10 +16,11 @@ from supervisor_middleware.model.registration import ClientAuthentication, Conne
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import Candidate, Rank
 from supervisor_middleware.supervisor.capability import ServiceState
-from supervisor_middleware.supervisor.connections import Pool, dial_target, open_service_channel
+from supervisor_middleware.supervisor.connections import Pool, open_service_channel
 from supervisor_middleware.supervisor.exchange import Allowed, Denied, Request, Whole
 from supervisor_middleware.supervisor.preparation import Preparer, is_settled
 from supervisor_middleware.supervisor.runtime import Evaluator, Prepared, Runtime
+from supervisor_middleware.wire.channels import dial_target
 from tests.fakes.echo_service import echo_binding, echo_manifest
 from tests.pki.builders import an_authority, supervisor_credentials
 from tests.supervisor.builders import CONTEXT, stage, target

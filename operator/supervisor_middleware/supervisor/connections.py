@@ -11,39 +11,17 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 import grpc
 from grpc import aio
 
-from supervisor_middleware.errors import InvalidInput, Unavailable
-from supervisor_middleware.model.limits import MAX_GRPC_MESSAGE_BYTES
-from supervisor_middleware.model.registration import ClientAuthentication, Connection
+from supervisor_middleware.errors import Unavailable
+from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.pki.credentials import Credentials
-
-Options: TypeAlias = tuple[tuple[str, int | str], ...]
-
-CHANNEL_OPTIONS: Final[Options] = (
-    ("grpc.max_send_message_length", MAX_GRPC_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES),
-    # RFC 0009 "Failure behavior": each configured invocation runs at most once.
-    ("grpc.enable_retries", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    # A proxy variable of the sandbox must not decide where raw content goes.
-    ("grpc.enable_http_proxy", 0),
-    # Else gRPC shares sockets between channels behind our back, and closing one would not close its socket.
-    ("grpc.use_local_subchannel_pool", 1),
-    # gRPC's own ceiling is 120 s: a service that is back would stay unused for two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
-)
-"""Of channels to services."""
+from supervisor_middleware.wire.channels import ClientIdentity, open_channel, shows_certificate
 
 CLOSE_GRACE: Final = 1.0
 """Seconds for what still runs on a channel without a lease: nothing, unless a caller kept it."""
-
-_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,35 +138,6 @@ def channel_key(connection: Connection, *, credentials: Credentials | None) -> C
     )
 
 
-def shows_certificate(connection: Connection) -> bool:
-    """Whether a client certificate is shown to this service."""
-    return connection.client_authentication is ClientAuthentication.MUTUAL_TLS and not connection.is_insecure
-
-
-def dial_target(endpoint: str) -> str:
-    """The gRPC target of `https://host[:port]` or `http://host[:port]`.
-
-    Raises:
-        InvalidInput: it is neither, or holds more than host and port.
-    """
-    try:
-        parts = urlsplit(endpoint)
-        port = parts.port or _DEFAULT_PORTS[parts.scheme]
-    except (ValueError, KeyError) as error:
-        raise InvalidInput("an endpoint has the form https://host[:port]") from error
-    if (
-        not parts.hostname
-        or parts.username is not None
-        or parts.path not in {"", "/"}
-        or parts.query
-        or parts.fragment
-    ):
-        raise InvalidInput("an endpoint has the form https://host[:port]")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    # With its scheme: a host called `unix` would otherwise be read as one.
-    return f"dns:///{host}:{port}"
-
-
 def open_service_channel(connection: Connection, credentials: Credentials | None) -> aio.Channel:
     """A channel to a middleware service; dials on first use.
 
@@ -196,27 +145,15 @@ def open_service_channel(connection: Connection, credentials: Credentials | None
         Unavailable: the service wants a client certificate and there is none yet.
         InvalidInput: the endpoint cannot be dialled.
     """
-    target = dial_target(connection.endpoint)
-    if connection.is_insecure:
-        return aio.insecure_channel(target, options=CHANNEL_OPTIONS)
-    options = CHANNEL_OPTIONS
-    if connection.server_name:
-        options = (*options, ("grpc.ssl_target_name_override", connection.server_name))
-    return aio.secure_channel(target, _channel_credentials(connection, credentials), options=options)
-
-
-def _channel_credentials(connection: Connection, credentials: Credentials | None) -> grpc.ChannelCredentials:
-    # RFC 0009 "Registration and delivery": a CA bundle *replaces* the platform's roots; None means those.
-    roots = connection.ca_bundle_pem.encode() or None
-    if not shows_certificate(connection):
-        return grpc.ssl_channel_credentials(root_certificates=roots)
     if credentials is None:
-        raise Unavailable("no certificate to show to the service yet: the supervisor is not enrolled")
-    return grpc.ssl_channel_credentials(
-        root_certificates=roots,
-        private_key=credentials.private_key_pem.reveal(),
-        certificate_chain=credentials.certificate_chain_pem,
+        if shows_certificate(connection):
+            raise Unavailable("no certificate to show to the service yet: the supervisor is not enrolled")
+        return open_channel(connection, identity=None)
+    identity = ClientIdentity(
+        certificate_chain_pem=credentials.certificate_chain_pem,
+        private_key_pem=credentials.private_key_pem.reveal(),
     )
+    return open_channel(connection, identity=identity)
 
 
 def _identity(credentials: Credentials | None) -> str:

@@ -1,6 +1,6 @@
 """gRPC client channels, built one way. Owns options and TLS of every connection we open; makes no call.
 
-Called by the registry client, and by the supervisor for services and for the operator.
+Called by the registry client and by the supervisor's connection pool.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 import grpc
 import grpc.aio
 
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.limits import MAX_GRPC_MESSAGE_BYTES
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
 
 _Options = Sequence[tuple[str, str | int]]
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 OPTIONS: Final[_Options] = (
     ("grpc.max_send_message_length", MAX_GRPC_MESSAGE_BYTES),
@@ -25,11 +27,11 @@ OPTIONS: Final[_Options] = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # Channels to one address must not share a connection: another generation may hold another certificate.
+    # Else gRPC shares sockets between channels behind our back, and closing one would not close its socket.
     ("grpc.use_local_subchannel_pool", 1),
     # In spite of its name the time one attempt to connect may take.
     ("grpc.min_reconnect_backoff_ms", 5_000),
+    # gRPC's own ceiling is 120 s: a service that is back would stay unused for two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
@@ -43,11 +45,28 @@ class ClientIdentity:
     private_key_pem: bytes = field(repr=False)
 
 
-def target_of(endpoint: str) -> str:
-    """`https://host[:port]` as gRPC dials it."""
-    url = urlsplit(endpoint)
-    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
-    return f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"
+def dial_target(endpoint: str) -> str:
+    """The gRPC target of `https://host[:port]` or `http://host[:port]`.
+
+    Raises:
+        InvalidInput: it is neither, or holds more than host and port.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    except (ValueError, KeyError) as error:
+        raise InvalidInput("an endpoint has the form https://host[:port]") from error
+    extras = parts.username is not None or parts.path not in {"", "/"} or parts.query or parts.fragment
+    if not parts.hostname or extras:
+        raise InvalidInput("an endpoint has the form https://host[:port]")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    # With its scheme: a host called `unix` would otherwise be read as one.
+    return f"dns:///{host}:{port}"
+
+
+def shows_certificate(connection: Connection) -> bool:
+    """Whether a client certificate is shown to this service."""
+    return connection.client_authentication is ClientAuthentication.MUTUAL_TLS and not connection.is_insecure
 
 
 def open_channel(connection: Connection, *, identity: ClientIdentity | None) -> grpc.aio.Channel:
@@ -56,26 +75,15 @@ def open_channel(connection: Connection, *, identity: ClientIdentity | None) -> 
     `identity` is presented only where the registration asks for mutual TLS. Plaintext only for an `http://`
     endpoint, which validation admits with `allowInsecure` alone.
     """
-    target = target_of(connection.endpoint)
+    target = dial_target(connection.endpoint)
     if connection.is_insecure:
         return grpc.aio.insecure_channel(target, options=OPTIONS)
-    presented = identity if connection.client_authentication is ClientAuthentication.MUTUAL_TLS else None
-    return secure_channel(
-        target,
-        roots_pem=connection.ca_bundle_pem.encode() or None,
-        server_name=connection.server_name,
-        identity=presented,
-    )
-
-
-def secure_channel(
-    target: str, *, roots_pem: bytes | None, server_name: str, identity: ClientIdentity | None
-) -> grpc.aio.Channel:
-    """A TLS channel that verifies the peer against `roots_pem` (platform roots if None) and `server_name`."""
+    presented = identity if shows_certificate(connection) else None
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=roots_pem,
-        private_key=None if identity is None else identity.private_key_pem,
-        certificate_chain=None if identity is None else identity.certificate_chain_pem,
+        # RFC 0009 "Registration and delivery": a CA bundle *replaces* the platform's roots; None means those.
+        root_certificates=connection.ca_bundle_pem.encode() or None,
+        private_key=None if presented is None else presented.private_key_pem,
+        certificate_chain=None if presented is None else presented.certificate_chain_pem,
     )
-    name: _Options = (("grpc.ssl_target_name_override", server_name),) if server_name else ()
+    name: _Options = (("grpc.ssl_target_name_override", connection.server_name),) if connection.server_name else ()
     return grpc.aio.secure_channel(target, credentials, options=(*OPTIONS, *name))
