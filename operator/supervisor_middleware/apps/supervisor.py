@@ -207,7 +207,7 @@ def _own_bundle(settings: SupervisorSettings) -> Path:
             own.write_bytes(settings.trust_bundle.read_bytes())
         except OSError as error:
             raise InvalidInput(
-                f"{settings.trust_bundle}: {error.strerror}: before first contact the operator's trust bundle is needed"
+                f"{settings.trust_bundle}: {error.strerror}: the operator's trust bundle is needed before contact"
             ) from error
     return own
 
