@@ -1,6 +1,11 @@
 """Options shared by all tests."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, not wrong.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

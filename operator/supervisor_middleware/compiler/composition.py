@@ -125,7 +125,7 @@ def _merged(items: list[_Layered]) -> _Layered:
     exclude = sorted(set.intersection(*(set(i.entry.exclude) for i in items)))
     first = items[0]
     entry = replace(first.entry, include=tuple(include), exclude=tuple(exclude))
-    return _renamed(replace(first, entry=entry), f"and-{len(items) - 1}-more")
+    return _renamed(replace(first, entry=entry), first.entry.on_error.value)
 
 
 def _renamed(item: _Layered, key: str) -> _Layered:

@@ -78,7 +78,7 @@ def draft_policy(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
         uid=stored.uid,
         generation=stored.generation,
         created_at=stored.created_at,
-        selector=None if _is_wrong(wrong, "sandboxSelector") else _selector(spec.get("sandboxSelector")),
+        selector=None if _is_wrong(wrong, "sandboxSelector") else _selector(spec["sandboxSelector"]),
         activation_deadline=(
             None if deadline is None or _is_wrong(wrong, "activationDeadline") else parse_deadline(deadline)
         ),
@@ -119,9 +119,7 @@ def _entry(key: str, raw: object, *, wrong: frozenset[tuple[str | int, ...]]) ->
     )
 
 
-def _selector(raw: Mapping[str, Any] | None) -> Selector | None:
-    if raw is None:
-        return None
+def _selector(raw: Mapping[str, Any]) -> Selector:
     equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in (raw.get("matchLabels") or {}).items())
     expressions = (
         Requirement(key=e["key"], operator=Operator(e["operator"]), values=tuple(sorted(e.get("values") or ())))

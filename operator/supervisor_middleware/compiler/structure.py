@@ -55,11 +55,6 @@ def parse(
         details = error.errors(include_url=False, include_input=False)
         violations = [_violation(d, model=model, subject=subject, at=at) for d in details]
         return violations, frozenset(tuple(d["loc"]) for d in details)
-    except RecursionError:
-        problem = Violation(
-            subject=subject, path=".".join(at), reason=Reason.MALFORMED, message="nests too deeply to be read"
-        )
-        return [problem], frozenset({()})
     return [], frozenset()
 
 
@@ -110,7 +105,7 @@ def _step(annotation: Any, segment: str | int) -> Iterator[Any]:
         for name, info in annotation.model_fields.items():
             if (info.alias or name) == segment:
                 yield from _alternatives(info.annotation)
-    elif get_origin(annotation) in {dict, list}:
+    else:
         yield from _alternatives(get_args(annotation)[-1])
 
 
