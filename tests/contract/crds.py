@@ -12,6 +12,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from supervisor_middleware.model.fields import cel
+from supervisor_middleware.model.limits import MAX_ID_LENGTH
 from supervisor_middleware.model.resources import SPECS
 from supervisor_middleware.model.sandbox import GROUP, VERSION
 from supervisor_middleware.model.statuses import STATUSES
@@ -50,10 +52,10 @@ KINDS = (
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
         root_rules=(
-            {
-                "rule": "has(self.spec.registrationName) || size(self.metadata.name) <= 128",
-                "message": "a name longer than 128 characters needs spec.registrationName",
-            },
+            cel(
+                f"has(self.spec.registrationName) || size(self.metadata.name) <= {MAX_ID_LENGTH}",
+                f"a name longer than {MAX_ID_LENGTH} characters needs spec.registrationName",
+            ),
         ),
     ),
     Kind(
@@ -156,6 +158,8 @@ def _convert(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, An
         result["properties"] = {k: _convert(v, defs) for k, v in schema["properties"].items()}
     elif isinstance(schema.get("additionalProperties"), Mapping):
         result["additionalProperties"] = _convert(schema["additionalProperties"], defs)
+    if "const" in schema:
+        result["enum"] = [schema["const"]]
     if "items" in schema:
         result["items"] = _convert(schema["items"], defs)
     return result
