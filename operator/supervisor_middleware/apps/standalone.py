@@ -1,0 +1,97 @@
+"""`smw standalone`: the control plane over a folder. The same parts as in a cluster; no mock.
+
+State (CA, join tokens, revisions, status) lives in one directory; two of us cannot share it.
+"""
+
+import asyncio
+import contextlib
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor_middleware.apps.clock import utc_now
+from supervisor_middleware.apps.control_plane import ControlPlane, Parts
+from supervisor_middleware.audit.sink import JsonLinesSink
+from supervisor_middleware.control.decisions import highest_epoch
+from supervisor_middleware.errors import Untrusted
+from supervisor_middleware.pki.spiffe import SandboxIdentity
+from supervisor_middleware.pki.store import join_tokens, load_or_create_authority
+from supervisor_middleware.pki.tokens import JoinTokenRefused
+from supervisor_middleware.settings import StandaloneSettings
+from supervisor_middleware.sources.folder import FolderSource
+from supervisor_middleware.sources.state import StateStore
+from supervisor_middleware.telemetry import ControlMetrics
+
+NAMESPACE: Final = "standalone"
+"""Stands in the operator's SPIFFE ID, where a cluster has its namespace."""
+_log = structlog.get_logger(__name__)
+
+
+class JoinTokenReviewer:
+    """Checks join tokens against the ledger in the state directory; each is good once."""
+
+    def __init__(self, state: Path) -> None:
+        """`state` is where `smw token create` keeps them."""
+        self._state = state
+
+    async def review(self, token: str) -> SandboxIdentity:
+        """The sandbox a token is for, which spends it.
+
+        Raises:
+            Untrusted: the token is unknown, spent or expired.
+        """
+        return await asyncio.to_thread(self._redeem, token)
+
+    def _redeem(self, token: str) -> SandboxIdentity:
+        try:
+            with join_tokens(self._state) as tokens:
+                return tokens.redeem(token, utc_now())
+        except JoinTokenRefused as error:
+            raise Untrusted(f"join token: {error.reason}") from error
+
+
+async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
+    """Run until cancelled.
+
+    Raises:
+        InvalidInput: the folder, the state directory or a setting is no good; says what to do.
+        Unavailable: another control plane has the state directory, or an address is taken.
+    """
+    authority = load_or_create_authority(settings.state, trust_domain=settings.trust_domain, now=utc_now())
+    store = StateStore(settings.state)
+    sink = JsonLinesSink(
+        settings.audit_file or settings.state / "audit.jsonl",
+        product_version=version("supervisor-middleware"),
+        device="standalone",
+        now=utc_now,
+    )
+    with contextlib.closing(store), contextlib.closing(sink):
+        source = FolderSource((folder,), state=store)
+        snapshot = await source.snapshot()
+        await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())
+        control_plane = ControlPlane(
+            Parts(
+                settings=settings,
+                namespace=NAMESPACE,
+                source=source,
+                store=store,
+                authority=authority,
+                reviewer=JoinTokenReviewer(settings.state),
+                epoch=max(highest_epoch(snapshot) + 1, int(time.time())),
+                metrics=ControlMetrics(),
+                emit=sink.emit,
+                alive=lambda: None,
+            )
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(control_plane.run())
+            tasks.create_task(_follow(source, control_plane))
+
+
+async def _follow(source: FolderSource, control_plane: ControlPlane) -> None:
+    async for _ in source.changes(asyncio.Event()):
+        _log.info("the folder changed")
+        control_plane.reconciler.request()

@@ -1,0 +1,154 @@
+"""`smw status`: registrations, policies and how far supervisors have got, standalone or in a cluster."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from supervisor_middleware.cli.main import Output
+from supervisor_middleware.errors import InvalidInput
+
+STATUS_FILE: Final = "status.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """An object and its status."""
+
+    kind: str
+    namespace: str
+    name: str
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """A condition, or an empty mapping."""
+        conditions: Iterable[Mapping[str, Any]] = self.status.get("conditions", ())
+        return next((c for c in conditions if c.get("type") == kind), {})
+
+
+def run(*, state: Path | None, kubeconfig: Path | None, output: Output) -> int:
+    """Show. 0 if every policy is Programmed and every registration Ready, else 1.
+
+    Raises:
+        InvalidInput: there is nothing to read there.
+        Unavailable: the API server cannot be asked.
+    """
+    observed = read_state(state) if state is not None else _read_cluster(kubeconfig)
+    match output:
+        case Output.JSON:
+            typer.echo(json.dumps([_plain(o) for o in observed], indent=2))
+        case Output.YAML:
+            typer.echo(yaml.safe_dump([_plain(o) for o in observed], sort_keys=False), nl=False)
+        case Output.TABLE:
+            _tables(observed)
+    return 0 if all(_is_good(o) for o in observed) else 1
+
+
+def read_state(directory: Path) -> tuple[Observed, ...]:
+    """What a standalone control plane last wrote.
+
+    Raises:
+        InvalidInput: there is no readable status file.
+    """
+    path = directory / STATUS_FILE
+    try:
+        value = json.loads(path.read_text())
+        objects = value["objects"]
+        return tuple(
+            Observed(kind=o["kind"], namespace=o["namespace"] or "", name=o["name"], status=o["status"])
+            for o in objects
+        )
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}: no standalone control plane keeps its state here") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{path}: is not a status file of smw standalone") from error
+
+
+def _read_cluster(kubeconfig: Path | None) -> tuple[Observed, ...]:
+    import asyncio
+    import os
+
+    from supervisor_middleware.model.snapshot import Kind
+    from supervisor_middleware.sources.cluster_api import connect
+    from supervisor_middleware.sources.cluster_kinds import WATCHED
+
+    named = kubeconfig or (Path(os.environ["KUBECONFIG"]) if os.environ.get("KUBECONFIG") else None)
+
+    async def read() -> tuple[Observed, ...]:
+        found: list[Observed] = []
+        async with await connect(named) as api:
+            for kind in (Kind.SUPERVISOR_MIDDLEWARE, Kind.SANDBOX_POLICY):
+                async for page in api.pages(WATCHED[kind].collection):
+                    found.extend(_of_body(kind.value, body) for body in page.get("items") or ())
+        return tuple(found)
+
+    return asyncio.run(read())
+
+
+def _of_body(kind: str, body: Mapping[str, Any]) -> Observed:
+    metadata = body["metadata"]
+    return Observed(
+        kind=kind, namespace=metadata.get("namespace", ""), name=metadata["name"], status=body.get("status") or {}
+    )
+
+
+def _plain(observed: Observed) -> dict[str, Any]:
+    status = {k: v for k, v in observed.status.items() if k != "accepted" or observed.kind == "SandboxPolicy"}
+    return {"kind": observed.kind, "namespace": observed.namespace, "name": observed.name, "status": status}
+
+
+def _is_good(observed: Observed) -> bool:
+    wanted = "Programmed" if observed.kind == "SandboxPolicy" else "Ready"
+    return observed.condition(wanted).get("status") == "True" and observed.condition("Ready").get("status") == "True"
+
+
+def _tables(observed: Sequence[Observed]) -> None:
+    console = Console()
+    registrations = [o for o in observed if o.kind == "SupervisorMiddleware"]
+    policies = [o for o in observed if o.kind == "SandboxPolicy"]
+    table = _table("REGISTRATION", "READY", "REASON", "BINDINGS", "POLICIES")
+    for o in registrations:
+        ready = o.condition("Ready")
+        counts = (str(o.status.get("bindingCount", 0)), str(o.status.get("policies", 0)))
+        table.add_row(o.name, _coloured(ready), str(ready.get("reason", "-")), *counts)
+    console.print(table)
+    console.print()
+    table = _table("POLICY", "READY", "PROGRAMMED", "REASON", "REVISION", "STAGES", "ACTIVE")
+    for o in policies:
+        programmed, accepted = o.condition("Programmed"), o.status.get("accepted") or {}
+        table.add_row(
+            f"{o.namespace}/{o.name}",
+            _coloured(o.condition("Ready")),
+            _coloured(programmed),
+            str(programmed.get("reason", "-")),
+            str(accepted.get("revision", "-")),
+            str(o.status.get("stages", 0)),
+            str((o.status.get("supervisors") or {}).get("summary", "-")),
+        )
+    console.print(table)
+    for o in observed:
+        for violation in o.status.get("violations", ()):
+            console.print(
+                f"{o.kind} {o.name}: {violation['path']}: {violation['message']}", markup=False, highlight=False
+            )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(
+            column, justify="right" if column in {"BINDINGS", "POLICIES", "REVISION", "STAGES"} else "left"
+        )
+    return table
+
+
+def _coloured(condition: Mapping[str, Any]) -> str:
+    status = str(condition.get("status", "Unknown"))
+    colour = {"True": "green", "False": "red"}.get(status, "yellow")
+    return f"[{colour}]{status}[/{colour}]"
