@@ -20,7 +20,8 @@ from supervisor_middleware.model.snapshot import Kind
 from supervisor_middleware.sources.cluster_api import ApiCredentials
 from supervisor_middleware.sources.cluster_kinds import WATCHED, WatchedKind
 
-STOP_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 8.0  # kopf gives its own stragglers five
+CLOSING_SECONDS: Final = 0.25
 _MAX_MESSAGE: Final = 200
 
 _log = structlog.get_logger(__name__)
@@ -28,6 +29,9 @@ _log = structlog.get_logger(__name__)
 
 class Observer(Protocol):
     """Who is told; the source."""
+
+    is_deaf: asyncio.Event
+    """Set by the observer when it finds that it is not told everything."""
 
     def observe(self, kind: Kind, event: str | None, body: ParsedJson) -> None:
         """Take in what was seen; must return at once."""
@@ -41,19 +45,22 @@ async def watch(
     Reconnects by itself; a watcher that ends all the same is an error, never silence.
 
     Raises:
-        Unavailable: it ended by itself: start it again, after a pause.
+        Unavailable: it ended by itself, or does not tell everything: start it again, after a pause.
     """
     _quiet_kopf()
+    observer.is_deaf.clear()
     watcher = _Watcher(observer, credentials=credentials, loop=asyncio.get_running_loop())
-    stopping: asyncio.Future[Any] = asyncio.create_task(stop.wait())
-    either: set[asyncio.Future[Any]] = {stopping, watcher.ended}
+    waiting = {asyncio.create_task(stop.wait()), asyncio.create_task(observer.is_deaf.wait())}
+    either: set[asyncio.Future[Any]] = {*waiting, watcher.ended}
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        outcome = watcher.ended.result() if watcher.ended.done() else "it did not tell everything"
     finally:
-        stopping.cancel()
+        for task in waiting:
+            task.cancel()
         await watcher.aclose()
     if not stop.is_set():
-        raise Unavailable(f"the watcher ended by itself: {watcher.ended.result()}")
+        raise Unavailable(f"the watcher ended: {outcome}")
 
 
 class _Watcher:
@@ -93,17 +100,22 @@ class _Watcher:
         self._inner = asyncio.get_running_loop()
         if self._is_closing:
             return
-        await kopf.operator(
-            registry=self._registry(),
-            settings=_settings(),
-            standalone=True,
-            clusterwide=True,
-            stop_flag=self._stop,
-        )
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=_settings(),
+                standalone=True,
+                clusterwide=True,
+                stop_flag=self._stop,
+            )
+        finally:
+            # TLS connections close over several turns of the loop; asyncio.run gives them none.
+            await asyncio.sleep(CLOSING_SECONDS)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry)(self._login)
+        # No second try in there: whoever starts the watcher again paces that.
+        kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._login)
         for watched in WATCHED.values():
             handler = kopf.on.event(watched.group, watched.version, watched.plural, registry=registry)
             handler(self._marker(watched))
@@ -111,12 +123,18 @@ class _Watcher:
 
     def _marker(self, watched: WatchedKind) -> Callable[..., Awaitable[None]]:
         async def mark(event: Any, **_: object) -> None:
-            self._tell(self._observer.observe, watched.kind, event["type"], event["object"])
+            if not self._is_closing:
+                self._tell(self._observer.observe, watched.kind, event["type"], event["object"])
 
         return mark
 
     async def _login(self, **_: object) -> kopf.ConnectionInfo:
-        found = await self._credentials()
+        try:
+            found = await self._credentials()
+        except BaseException:
+            # kopf gives up logging in, yet never ends: everything in it waits for credentials.
+            self._stop.set()
+            raise
         return kopf.ConnectionInfo(
             server=found.server,
             ca_path=found.ca_path,
@@ -156,7 +174,9 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage().partition("{")[0].split("\n")[0]
-        _log.warning("kopf: " + text[:_MAX_MESSAGE], logger=record.name)
+        # Signals are the app's, and an outage is told by the source's lists, once.
+        log = _log.debug if text.startswith(("OS signals are ignored", "Request attempt")) else _log.warning
+        log("kopf: " + text[:_MAX_MESSAGE], logger=record.name)
 
 
 def _quiet_kopf() -> None:

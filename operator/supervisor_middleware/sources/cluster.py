@@ -17,7 +17,7 @@ from supervisor_middleware.compiler.registration import reference_of
 from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.snapshot import Kind, Snapshot
-from supervisor_middleware.sources.cluster_api import ClusterApi, Expired, Forbidden, Form, NotFound
+from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, Form, NotFound
 from supervisor_middleware.sources.cluster_bundles import BundleCache
 from supervisor_middleware.sources.cluster_kinds import WATCHED
 from supervisor_middleware.sources.cluster_objects import ObjectIdentity, identity_of, version_of
@@ -48,11 +48,16 @@ class ClusterSource:
         self._list_interval = list_interval
         self._view = ClusterView(report=_report_unusable)
         self._bundles = BundleCache(api)
-        self._unknown: dict[Kind, str] = dict.fromkeys(WATCHED, "not listed yet")
+        self._unknown = set(WATCHED)
+        self._lost: set[Kind] = set()
+        self._troubled: set[Kind] = set()
+        self._behind: set[Kind] = set()
         self._last_heard: dict[str, float] = {}
         self._departures: list[tuple[Kind, ObjectIdentity]] = []
         self._woken = asyncio.Event()
         self._is_list_wanted = True
+        self.is_deaf = asyncio.Event()
+        """Set when lists bring what the watcher should have told: it must be started anew."""
 
     @property
     def last_heard(self) -> Mapping[str, float]:
@@ -147,7 +152,8 @@ class ClusterSource:
     async def _synchronize_kind(self, kind: Kind) -> bool:
         try:
             listed, version = await self._list(kind, form=Form.METADATA_LIST)
-            if self._view.is_behind(kind, listed):
+            is_behind = self._view.is_behind(kind, listed)
+            if is_behind:
                 listed, version = await self._list(kind, form=Form.FULL)
             # After the list: if the kind's removal emptied it, its definition says so by now.
             await self._require_definition(kind)
@@ -155,17 +161,36 @@ class ClusterSource:
             self._lose(kind, error)
             return False
         self._hear(kind)
+        self._troubled.discard(kind)
         ghosts = self._view.prune(kind, listed, version=version)
         if ghosts:
             _log.warning("dropped objects whose deletion was never seen", kind=kind.value, objects=ghosts[:10])
         if kind is Kind.POLICY_REVISION:
             self._metrics.corrupt_revisions.set(self._view.unusable(kind))
-        is_news = self._unknown.pop(kind, None) is not None
-        if is_news:
-            _log.info("a kind is known", kind=kind.value, objects=len(self._view.values(kind)))
+        is_news = self._learn(kind)
+        self._suspect(kind, is_behind=is_behind and not is_news)
         if is_news or ghosts:
             self._changed()
         return True
+
+    def _learn(self, kind: Kind) -> bool:
+        """The kind is known now; whether it was not."""
+        if kind not in self._unknown:
+            return False
+        self._unknown.discard(kind)
+        _log.info("a kind is known", kind=kind.value, objects=len(self._view.values(kind)))
+        if kind in self._lost:
+            # kopf looks for a kind that comes back only once, often before the API server serves it.
+            self._lost.discard(kind)
+            self.is_deaf.set()
+        return True
+
+    def _suspect(self, kind: Kind, *, is_behind: bool) -> None:
+        """One list may overtake the watch; two in a row mean that it does not tell."""
+        if is_behind and kind in self._behind:
+            _log.warning("the watch does not tell what lists do", kind=kind.value)
+            self.is_deaf.set()
+        (self._behind.add if is_behind else self._behind.discard)(kind)
 
     async def _list(self, kind: Kind, *, form: Form) -> tuple[list[ObjectIdentity], int]:
         """Identities of everything listed, and the list's version; a full list is taken in as it comes."""
@@ -199,13 +224,16 @@ class ClusterSource:
 
     def _lose(self, kind: Kind, error: Unavailable) -> None:
         """An outage leaves everything as it is; a refusal makes the kind unknown."""
-        if isinstance(error, Expired) or not isinstance(error, Forbidden | NotFound):
-            _log.warning("a kind could not be listed", kind=kind.value, reason=str(error))
+        if not isinstance(error, Forbidden | NotFound):
+            if kind not in self._troubled:
+                self._troubled.add(kind)
+                _log.warning("a kind cannot be listed now", kind=kind.value, reason=str(error))
             return
         self._hear(kind)
-        if self._unknown.get(kind) != str(error):
+        if kind not in self._lost:
             _log.error("a kind is unknown: everything stays as it is", kind=kind.value, reason=str(error))
-            self._unknown[kind] = str(error)
+            self._lost.add(kind)
+            self._unknown.add(kind)
             self._changed()
 
     def _hear(self, kind: Kind) -> None:

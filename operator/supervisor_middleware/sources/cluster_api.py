@@ -227,7 +227,7 @@ def _answer(what: str, *, status: int, content: bytes) -> ParsedJson:
         return body
     if status < 300:
         raise Unavailable(f"{what}: the API server answered something that is not a JSON object")
-    reason = _REASON.fullmatch(str((body or {}).get("reason")))
+    reason = _REASON.fullmatch(str((body or {}).get("reason") or ""))
     text = f"{what}: the API server answered {status}" + (f" {reason[0]}" if reason else "")
     if status in _BY_STATUS:
         raise _BY_STATUS[status](text)

@@ -128,7 +128,7 @@ def event_body(subject: Subject, notice: Notice, *, instance: str, now: datetime
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{subject.name[:200]}.", "namespace": event_namespace(subject)},
+        "metadata": {"generateName": subject.name[:200].rstrip(".-") + "-", "namespace": event_namespace(subject)},
         "eventTime": time,
         "regarding": regarding,
         "action": "Reconcile",

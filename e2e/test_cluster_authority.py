@@ -1,0 +1,146 @@
+"""The CAs in a cluster: one however many start, none made twice, and the webhook's apart from the identities'."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster_support import apply, kubectl, operator_kubeconfig
+from e2e.controlplane.cluster import ControlPlane
+from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.sources.cluster_api import ClusterApi, connect
+from supervisor_middleware.sources.cluster_authority import CA_SECRET, WEBHOOK_SECRET, ClusterAuthority
+from supervisor_middleware.sources.cluster_bodies import TRUST_BUNDLE, tls_secret_body, trust_bundle_body
+
+_DOMAIN = "cluster.example"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+async def api(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[ClusterApi]:
+    async with await connect(operator_kubeconfig(control_plane, namespace, tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def authority(api: ClusterApi, namespace: str) -> ClusterAuthority:
+    return ClusterAuthority(api, namespace=namespace, trust_domain=_DOMAIN)
+
+
+async def test_three_that_start_at_once_end_with_one_authority(api: ClusterApi, namespace: str) -> None:
+    three = [ClusterAuthority(api, namespace=namespace, trust_domain=_DOMAIN) for _ in range(3)]
+    made = await asyncio.gather(*(one.load_or_create(now=now()) for one in three))
+    again = await three[0].load_or_create(now=now())
+    assert len({a.certificate_pem for a in (*made, again)}) == 1
+    assert len({a.private_key_pem.reveal() for a in (*made, again)}) == 1
+
+
+async def test_a_ca_that_is_missing_although_its_bundle_was_published_is_not_made_anew(
+    control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
+) -> None:
+    made = await authority.load_or_create(now=now())
+    await apply(control_plane, trust_bundle_body(made.certificate_pem, namespace=namespace))
+    assert (await authority.load_or_create(now=now())).certificate == made.certificate
+    await kubectl(control_plane, "delete", "secret", CA_SECRET, f"--namespace={namespace}")
+    with pytest.raises(InvalidInput, match="restore the Secret"):
+        await authority.load_or_create(now=now())
+    await kubectl(control_plane, "delete", "configmap", TRUST_BUNDLE, f"--namespace={namespace}")
+    assert (await authority.load_or_create(now=now())).certificate != made.certificate
+
+
+async def test_a_ca_that_somebody_supplied_is_taken_if_it_fits(
+    control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
+) -> None:
+    supplied = Authority.create(trust_domain=_DOMAIN, now=now())
+    other = Authority.create(trust_domain=_DOMAIN, now=now())
+
+    def secret(key: Authority) -> dict[str, Any]:
+        return tls_secret_body(
+            CA_SECRET, namespace=namespace, certificate_pem=supplied.certificate_pem, key_pem=key.private_key_pem
+        )
+
+    await apply(control_plane, secret(supplied))
+    assert (await authority.load_or_create(now=now())).certificate == supplied.certificate
+    await kubectl(control_plane, "delete", "secret", CA_SECRET, f"--namespace={namespace}")
+    await apply(control_plane, {**secret(supplied), "type": "Opaque", "data": {"tls.crt": "bm9uZQ=="}})
+    with pytest.raises(InvalidInput, match=r"supervisor-middleware-ca: needs tls.crt and tls.key"):
+        await authority.load_or_create(now=now())
+    await kubectl(control_plane, "delete", "secret", CA_SECRET, f"--namespace={namespace}")
+    mixed = {**secret(other), "type": "Opaque"}
+    await apply(control_plane, mixed)
+    with pytest.raises(InvalidInput, match="the private key belongs to another certificate") as refusal:
+        await authority.load_or_create(now=now())
+    assert "PRIVATE KEY" not in str(refusal.value)
+
+
+async def test_the_webhook_has_its_own_ca_and_each_replica_its_own_certificate(
+    control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
+) -> None:
+    ca = await authority.load_or_create(now=now())
+    name = f"webhook.{namespace}.svc"
+    one, two = await asyncio.gather(
+        *(authority.webhook_credentials(dns_names=[name], now=now(), lifetime=timedelta(hours=1)) for _ in range(2))
+    )
+    assert one.trust_bundle_pem == two.trust_bundle_pem != ca.certificate_pem
+    assert one.leaf != two.leaf
+    secrets = await kubectl(control_plane, "get", "secrets", f"--namespace={namespace}", "--output=name")
+    assert set(secrets.split()) == {f"secret/{CA_SECRET}", f"secret/{WEBHOOK_SECRET}"}
+
+
+async def test_only_ca_bundle_of_each_webhook_is_patched(
+    control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
+) -> None:
+    name = f"supervisor-middleware-{namespace}"
+    pem = (await authority.load_or_create(now=now())).certificate_pem
+    await authority.patch_ca_bundle(name, pem)  # absent: logged, no error, and nothing is made
+    listed = await kubectl(control_plane, "get", "validatingwebhookconfigurations", "--output=name")
+    assert name not in listed
+
+    webhooks = [
+        {
+            "name": f"{which}.middleware.openshell.io",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "matchPolicy": "Exact",
+            "namespaceSelector": {"matchLabels": {"none": "such"}},
+            "clientConfig": {"service": {"name": "webhook", "namespace": namespace, "path": f"/{which}"}},
+        }
+        for which in ("policies", "registrations")
+    ]
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": webhooks,
+    }
+    (before,) = await apply(control_plane, configuration)
+    try:
+        await authority.patch_ca_bundle(name, pem)
+        text = await kubectl(
+            control_plane, "get", "validatingwebhookconfiguration", name, "--show-managed-fields", "--output=json"
+        )
+        after = json.loads(text)
+        bundle = base64.b64encode(pem).decode()
+        for old, new in zip(before["webhooks"], after["webhooks"], strict=True):
+            assert new == {**old, "clientConfig": {**old["clientConfig"], "caBundle": bundle}}
+        managers = {m["manager"]: m for m in after["metadata"]["managedFields"]}
+        ours = json.dumps(managers["supervisor-middleware"]["fieldsV1"])
+        assert "caBundle" in ours
+        assert "f:service" not in ours
+        # The chart applies again without a bundle: no conflict, and the bundle stays.
+        await apply(control_plane, configuration)
+        await authority.patch_ca_bundle(name, pem)
+        again = await kubectl(control_plane, "get", "validatingwebhookconfiguration", name, "--output=json")
+        assert json.loads(again)["webhooks"] == after["webhooks"]
+    finally:
+        await kubectl(control_plane, "delete", "validatingwebhookconfiguration", name)
