@@ -21,6 +21,7 @@ from supervisor_middleware.control.reconciler import Reconciler, Source, Store
 from supervisor_middleware.distribution.discovery import Discovery
 from supervisor_middleware.distribution.enrollment import Enrollment, TokenReviewer
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
+from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.model.settings import CompilerSettings
@@ -163,7 +164,13 @@ class ControlPlane:
     ) -> AsyncIterator[tuple[grpc.aio.Server, int]]:
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         credentials = server_credentials(self._identity.credentials, client_certificate=client_certificate)
-        bound = server.add_secure_port(f"{self._parts.settings.host}:{port}", credentials)
+        address = f"{self._parts.settings.host}:{port}"
+        try:
+            bound = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise Unavailable(
+                f"cannot listen on {address}: it is taken, or not an address of this machine"
+            ) from error
         try:
             yield server, bound
         finally:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from supervisor_middleware.errors import Unavailable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
@@ -43,7 +45,11 @@ async def serve_health(probes: Probes, *, host: str, port: int) -> web.AppRunner
     )
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port).start()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return runner
 
 

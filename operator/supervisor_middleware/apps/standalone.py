@@ -61,14 +61,14 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         Unavailable: another control plane has the state directory, or an address is taken.
     """
     authority = load_or_create_authority(settings.state, trust_domain=settings.trust_domain, now=utc_now())
-    store = StateStore(settings.state)
     sink = JsonLinesSink(
         settings.audit_file or settings.state / "audit.jsonl",
         product_version=version("supervisor-middleware"),
         device="standalone",
         now=utc_now,
     )
-    with contextlib.closing(store), contextlib.closing(sink):
+    async with StateStore(settings.state) as store, contextlib.AsyncExitStack() as stack:
+        stack.callback(sink.close)
         source = FolderSource((folder,), state=store)
         snapshot = await source.snapshot()
         await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -150,7 +151,14 @@ def post(proxy_port: int, host: str, body: str) -> Answer:
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, below those the kernel gives to outgoing connections, and given out only once."""
+    while True:
+        port = random.randrange(10_240, 32_000)  # noqa: S311 - spreads, hides nothing
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
+
+
+_GIVEN: Final[set[int]] = set()
