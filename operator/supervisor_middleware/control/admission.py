@@ -6,7 +6,7 @@ point at (a CA bundle that is not known is a warning), so a forged review reveal
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -18,6 +18,7 @@ from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import draft_registration
 from supervisor_middleware.control.decisions import accepted_by_policy
 from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.sandbox import GROUP
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored
 from supervisor_middleware.model.verdict import Verdict, VerdictKey
@@ -25,6 +26,7 @@ from supervisor_middleware.model.violation import Advice, Reason, Report, Subjec
 
 _MAX_WARNING: Final = 250
 _MAX_MESSAGE: Final = 16_000
+_MAX_CAUSES: Final = 32
 
 
 class Operation(StrEnum):
@@ -153,16 +155,26 @@ def response(review_uid: str, decision: Decision) -> dict[str, Any]:
         answer["warnings"] = list(decision.warnings)
     if not decision.is_allowed:
         code, reason = (503, "ServiceUnavailable") if decision.is_retryable else (422, "Invalid")
-        causes = [
-            {"reason": v.reason.value, "field": v.path, "message": v.message} for v in decision.violations.violations
-        ]
         answer["status"] = {
             "code": code,
             "reason": reason,
             "message": decision.message,
-            "details": {"causes": causes[:32]},
+            "details": _details(decision),
         }
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+
+
+def _details(decision: Decision) -> dict[str, Any]:
+    """For machines, and for kubectl: of an `Invalid` answer it shows kind, name and causes, and not the message.
+
+    So a cause says all that the message says of a violation: hint and the service's words included.
+    """
+    violations = decision.violations.violations
+    causes = [{"reason": v.reason.value, "field": v.path, "message": str(replace(v, path=""))} for v in violations]
+    details: dict[str, Any] = {"causes": causes[:_MAX_CAUSES]}
+    if violations:
+        details |= {"group": GROUP, "kind": violations[0].subject.kind, "name": violations[0].subject.name}
+    return details
 
 
 def _without_references(found: Report) -> Report:
