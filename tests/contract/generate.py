@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from tests.contract.crds import crds
 from tests.contract.protobuf import protobuf_code
+from tests.contract.reference import reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -33,6 +34,7 @@ class Generator:
 GENERATORS: Final = (
     Generator(produce=protobuf_code, owns=("operator/supervisor_middleware/wire/gen/*.py*",)),
     Generator(produce=crds, owns=("crds/*.yaml",)),
+    Generator(produce=reference, owns=("docs/reference/*.md",)),
 )
 
 
