@@ -54,10 +54,12 @@ class Proxied:
 
 
 @asynccontextmanager
-async def a_proxy(upstream_of: Callable[[RecordingUpstream], Upstream] | None = None) -> AsyncIterator[Proxied]:
+async def a_proxy(
+    upstream_of: Callable[[RecordingUpstream], Upstream] | None = None, *, runtime: FakeRuntime | None = None
+) -> AsyncIterator[Proxied]:
     directory = Path(tempfile.mkdtemp(prefix="smw-"))
     socket = UnixAddress(str(directory / "ext-proc.sock"))
-    runtime, events = FakeRuntime(), list[Event]()
+    runtime, events = runtime or FakeRuntime(), list[Event]()
     server = ExtProcServer(a_processor(runtime, events), address=socket)
     await server.start()
     try:
