@@ -14,6 +14,8 @@ import pytest
 
 from e2e.controlplane.build import Binaries, GoMissingError, ensure
 from e2e.controlplane.cluster import Controllers, ControlPlane
+from e2e.harness import Installation
+from e2e.services import Host, hosting
 
 _CRDS = Path(__file__).resolve().parents[1] / "crds"
 
@@ -60,6 +62,24 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
     name = control_plane.create_namespace(request.node.name.removeprefix("test_"))
     yield name
     control_plane.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture(scope="module")
+def installation(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The operator on the shared control plane, for the tests of one module; nothing of it stays behind."""
+    installed = Installation(control_plane, tmp_path_factory.mktemp("installation"))
+    try:
+        with installed:
+            yield installed
+    finally:
+        installed.uninstall()
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[Host]:
+    """Services that say what a test wants them to say."""
+    with hosting() as host:
+        yield host
 
 
 def _apply_crds(plane: ControlPlane) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from e2e.controlplane.cluster import ControlPlane
 from supervisor_middleware.cli.processes import Process, free_port, wait_until
+from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credential_files import write_credentials
 from supervisor_middleware.pki.credentials import Credentials
@@ -90,12 +91,20 @@ class Installation:
 
     def is_ready(self) -> bool:
         """Whether `/readyz` says so, and the webhook answers reviews."""
-        return _status(self.health_port, "/readyz") == 200 and self._webhook_answers()
+        return read(self.health_port, "/readyz")[0] == 200 and self._webhook_answers()
 
     def stop(self) -> None:
         """End every process; the API server is its owner's."""
         for process in [*self.processes, self.operator]:
             process.stop()
+
+    def uninstall(self) -> None:
+        """Take away what others on this API server would trip over: the webhook, and every object of ours."""
+        webhook = ("validatingwebhookconfiguration", f"supervisor-middleware-{OPERATOR_NAMESPACE}")
+        self.plane.kubectl("delete", *webhook, "--ignore-not-found")
+        for kind in ("sandboxpolicies", "supervisormiddlewares", "policyrevisions"):
+            everywhere = ("--all-namespaces",) if kind == "sandboxpolicies" else ()
+            self.plane.kubectl("delete", kind, "--all", "--wait=false", *everywhere)
 
     def wait(self, what: str, is_so: Callable[[], bool], *, seconds: float = 30.0) -> None:
         """Poll until `is_so`, or fail with the log of whatever ended."""
@@ -122,15 +131,41 @@ class Installation:
 
     def condition(self, kind: str, name: str, condition: str, *, namespace: str | None = None) -> str:
         """`status/reason` of a condition; empty if there is none."""
-        for found in self.get(kind, name, namespace=namespace).get("status", {}).get("conditions", ()):
-            if found["type"] == condition:
-                return f"{found['status']}/{found['reason']}"
-        return ""
+        return _condition(self.get(kind, name, namespace=namespace), condition)
 
-    def revisions(self) -> list[str]:
-        """Names of all PolicyRevisions."""
+    def await_condition(
+        self, kind: str, name: str, condition: str, *, namespace: str | None = None, seconds: float = 30.0
+    ) -> None:
+        """Wait until `condition` (`Programmed=True/NoSandboxes`) holds of the object as it stands now."""
+        wanted, _, value = condition.partition("=")
+
+        def holds() -> bool:
+            found = self.get(kind, name, namespace=namespace)
+            is_observed = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+            return is_observed and _condition(found, wanted) == value
+
+        try:
+            self.wait(f"{kind} {name} {condition}", holds, seconds=seconds)
+        except Unavailable as error:
+            status = self.get(kind, name, namespace=namespace).get("status")
+            raise Unavailable(f"{error}; its status is {json.dumps(status)}") from error
+
+    def revisions(self, *, of: str | None = None) -> list[str]:
+        """Names of all PolicyRevisions, or of those of one policy, by its UID."""
         items = json.loads(self.plane.kubectl("get", "prev", "-o", "json").stdout)["items"]
-        return sorted(i["metadata"]["name"] for i in items)
+        return sorted(i["metadata"]["name"] for i in items if of in {None, i["spec"]["policy"]["uid"]})
+
+    # --------------------------------------------------------------------------------------------------------- probes
+
+    def metrics(self) -> dict[str, float]:
+        """What `/metrics` shows, by name and labels as written, without our prefix."""
+        _, text = read(self.health_port, "/metrics")
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name.removeprefix("supervisor_middleware_"): float(value) for name, _, value in lines}
+
+    def connected(self) -> int:
+        """How many supervisors have a stream."""
+        return int(sum(v for k, v in self.metrics().items() if k.startswith("supervisors{")))
 
     # ----------------------------------------------------------------------------------------------- around the operator
 
@@ -219,14 +254,23 @@ def _document(kind: str, name: str) -> str:
     return yaml.safe_dump({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
 
 
-def _status(port: int, path: str) -> int:
+def _condition(found: Mapping[str, Any], condition: str) -> str:
+    for known in found.get("status", {}).get("conditions", ()):
+        if known["type"] == condition:
+            return f"{known['status']}/{known['reason']}"
+    return ""
+
+
+def read(port: int, path: str) -> tuple[int, str]:
+    """Status and text of a GET on loopback; 0 if nobody answers."""
     import http.client
 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status
-    except OSError:
-        return 0
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except OSError as error:
+        return 0, str(error)
     finally:
         connection.close()
