@@ -1,4 +1,4 @@
-"""Files that other processes read while we write. A file edge; used inside `pki` only.
+"""Files that other processes read while we write. A file edge; for `pki` and `sources`.
 
 A reader sees an old file or a new one, never half of one; what was written survives a power cut (fsync of file and
 directory). An `OSError` becomes `InvalidInput` where an administrator must act and `Unavailable` where not; messages
