@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from e2e.controlplane.cluster import ControlPlane
-from supervisor_middleware.errors import Unavailable
-from supervisor_middleware.handlers import watch
+from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.model.sandbox import API_VERSION, SANDBOX_LABEL
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.sources.cluster import ClusterSource
@@ -63,7 +62,7 @@ async def running(kubeconfig: Path, *, list_interval: timedelta = timedelta(seco
         )
         tasks = [
             asyncio.create_task(source.run()),
-            asyncio.create_task(_keep_watching(source, api, stop)),
+            asyncio.create_task(keep_watching(source, credentials=api.credentials, stop=stop)),
         ]
         try:
             yield Running(source=source, api=api, metrics=metrics, changes=changes)
@@ -73,14 +72,6 @@ async def running(kubeconfig: Path, *, list_interval: timedelta = timedelta(seco
             await asyncio.wait(tasks)
             if error := tasks[1].exception():
                 raise error
-
-
-async def _keep_watching(source: ClusterSource, api: ClusterApi, stop: asyncio.Event) -> None:
-    while not stop.is_set():
-        try:
-            await watch(source, credentials=api.credentials, stop=stop)
-        except Unavailable:
-            await asyncio.sleep(0.2)
 
 
 async def apply(plane: ControlPlane, *objects: dict[str, Any]) -> list[dict[str, Any]]:

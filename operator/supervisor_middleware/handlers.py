@@ -6,9 +6,11 @@ it takes over the process's signals. What it logs goes through structlog, withou
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 import kopf
@@ -17,10 +19,12 @@ import structlog
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.snapshot import Kind
-from supervisor_middleware.sources.cluster_api import ApiCredentials
+from supervisor_middleware.sources.cluster_api import PAGE_SIZE, ApiCredentials
 from supervisor_middleware.sources.cluster_kinds import WATCHED, WatchedKind
 
-STOP_SECONDS: Final = 8.0  # kopf gives its own stragglers five
+GRACE_SECONDS: Final = 1.0  # kopf gives its stragglers five, but ours have nothing to finish
+STOP_SECONDS: Final = 5.0
+RESTART_PAUSE: Final = timedelta(seconds=1)
 CLOSING_SECONDS: Final = 0.25
 _MAX_MESSAGE: Final = 200
 
@@ -63,6 +67,22 @@ async def watch(
         raise Unavailable(f"the watcher ended: {outcome}")
 
 
+async def keep_watching(
+    observer: Observer,
+    *,
+    credentials: Callable[[], Awaitable[ApiCredentials]],
+    stop: asyncio.Event,
+    pause: timedelta = RESTART_PAUSE,
+) -> None:
+    """`watch`, and again when it ends by itself, until `stop` is set."""
+    while not stop.is_set():
+        try:
+            await watch(observer, credentials=credentials, stop=stop)
+        except Unavailable as error:
+            _log.warning("watching starts again", reason=str(error))
+            await asyncio.sleep(pause.total_seconds())
+
+
 class _Watcher:
     """One run of kopf in its thread."""
 
@@ -76,6 +96,7 @@ class _Watcher:
         self.ended: asyncio.Future[str] = loop.create_future()
         self._observer, self._credentials, self._loop = observer, credentials, loop
         self._inner: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
@@ -84,8 +105,10 @@ class _Watcher:
     async def aclose(self) -> None:
         """Stop kopf and wait for its thread, but not forever: it is a daemon."""
         self._is_closing = True
-        if self._inner is not None and not self.ended.done():
-            self._inner.call_soon_threadsafe(self._stop.set)
+        self._tell_kopf(self._stop.set)
+        await asyncio.wait({self.ended}, timeout=GRACE_SECONDS)
+        if self._running is not None:
+            self._tell_kopf(self._running.cancel)
         await asyncio.wait({self.ended}, timeout=STOP_SECONDS)
 
     def _run(self) -> None:
@@ -98,16 +121,19 @@ class _Watcher:
 
     async def _operate(self) -> None:
         self._inner = asyncio.get_running_loop()
+        self._inner.set_exception_handler(self._complain)
         if self._is_closing:
             return
+        operator = kopf.operator(
+            registry=self._registry(),
+            settings=_settings(),
+            standalone=True,
+            clusterwide=True,
+            stop_flag=self._stop,
+        )
+        self._running = asyncio.create_task(operator)
         try:
-            await kopf.operator(
-                registry=self._registry(),
-                settings=_settings(),
-                standalone=True,
-                clusterwide=True,
-                stop_flag=self._stop,
-            )
+            await self._running
         finally:
             # TLS connections close over several turns of the loop; asyncio.run gives them none.
             await asyncio.sleep(CLOSING_SECONDS)
@@ -144,11 +170,18 @@ class _Watcher:
             insecure=found.is_unverified,
         )
 
+    def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        log = _log.debug if self._is_closing else _log.warning
+        log("kopf: " + str(context.get("message"))[:_MAX_MESSAGE], error=type(context.get("exception")).__name__)
+
+    def _tell_kopf(self, function: Callable[[], object]) -> None:
+        if self._inner is not None and not self.ended.done():
+            with contextlib.suppress(RuntimeError):  # its loop closed just now
+                self._inner.call_soon_threadsafe(function)
+
     def _tell(self, function: Callable[..., None], *arguments: object) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # our loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            return  # our loop is closed: nobody is left to be told
 
     def _end(self, outcome: str) -> None:
         if not self.ended.done():
@@ -161,7 +194,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = None  # it would kill the whole process
     settings.networking.request_timeout = 30.0
     settings.networking.connect_timeout = 3.0
-    settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 2, 2)
+    settings.networking.error_backoffs = (0.2, 0.5, 1, 1, 1, 1, 1, 1)
+    settings.watching.chunk_size = PAGE_SIZE
     settings.queueing.idle_timeout = 1.0
     for watched in WATCHED.values():
         if watched.selector:

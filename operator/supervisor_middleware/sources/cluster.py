@@ -8,16 +8,17 @@ be read or is being removed is *unknown*, and keeps what we knew of it: absence 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 import structlog
 
 from supervisor_middleware.compiler.registration import reference_of
-from supervisor_middleware.errors import InvalidInput, Unavailable
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.snapshot import Kind, Snapshot
-from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, Form, NotFound
+from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, Form, NotFound, Refused
 from supervisor_middleware.sources.cluster_bundles import BundleCache
 from supervisor_middleware.sources.cluster_kinds import WATCHED
 from supervisor_middleware.sources.cluster_objects import ObjectIdentity, identity_of, version_of
@@ -27,6 +28,7 @@ from supervisor_middleware.telemetry import ControlMetrics
 LIST_INTERVAL: Final = timedelta(seconds=30)
 RETRY_INTERVAL: Final = timedelta(seconds=2)
 """How soon to ask again while a kind is unknown or the API server cannot be reached."""
+ATTEMPTS_MISSED: Final = 5
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class ClusterSource:
         self._troubled: set[Kind] = set()
         self._behind: set[Kind] = set()
         self._last_heard: dict[str, float] = {}
+        self._last_attempt = monotonic()
         self._departures: list[tuple[Kind, ObjectIdentity]] = []
         self._woken = asyncio.Event()
         self._is_list_wanted = True
@@ -66,6 +69,13 @@ class ClusterSource:
         A quiet cluster is not a stale one: lists go on when no event comes.
         """
         return dict(self._last_heard)
+
+    def alive(self) -> str | None:
+        """What is wrong if lists are not even tried any more, for a liveness probe; an outage is not."""
+        silence = self._monotonic() - self._last_attempt
+        if silence < ATTEMPTS_MISSED * self._list_interval.total_seconds():
+            return None
+        return f"the cluster has not been looked at for {silence:.0f} s"
 
     def observe(self, kind: Kind, event: str | None, body: ParsedJson) -> None:
         """Take in what a watcher saw. `event` None is part of a watcher's own list, so of a (re)connect."""
@@ -97,16 +107,16 @@ class ClusterSource:
         Raises:
             Unavailable: a CA bundle that was never read cannot be read now.
         """
-        registrations = self._view.values(Kind.SUPERVISOR_MIDDLEWARE)
-        bundles = await self._bundles.read(key for r in registrations if (key := reference_of(r)) is not None)
-        return Snapshot(
+        # All of one moment, before anything is awaited: a registration must not refer to a bundle nobody looked for.
+        seen = Snapshot(
             registrations=self._view.values(Kind.SUPERVISOR_MIDDLEWARE),
             policies=self._view.values(Kind.SANDBOX_POLICY),
             revisions=self._view.values(Kind.POLICY_REVISION),
             sandboxes=self._view.values(Kind.SANDBOX),
-            bundles=bundles,
             unknown=frozenset(kind.value for kind in self._unknown),
         )
+        keys = [key for r in seen.registrations if (key := reference_of(r)) is not None]
+        return replace(seen, bundles=await self._bundles.read(keys))
 
     async def run(self) -> None:
         """List, compare, wait; until cancelled. Nothing the API server does ends it."""
@@ -121,6 +131,7 @@ class ClusterSource:
         outcomes = [await self._synchronize_kind(kind) for kind in WATCHED]
         if await self._bundles.refresh():
             self._changed()
+        self._last_attempt = self._monotonic()
         return all(outcomes)
 
     async def _wait(self, pause: timedelta) -> None:
@@ -157,7 +168,7 @@ class ClusterSource:
                 listed, version = await self._list(kind, form=Form.FULL)
             # After the list: if the kind's removal emptied it, its definition says so by now.
             await self._require_definition(kind)
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             self._lose(kind, error)
             return False
         self._hear(kind)
@@ -222,7 +233,7 @@ class ClusterSource:
         if definition.get("metadata", {}).get("deletionTimestamp"):
             raise NotFound(f"{path}: the CustomResourceDefinition is being deleted")
 
-    def _lose(self, kind: Kind, error: Unavailable) -> None:
+    def _lose(self, kind: Kind, error: SupervisorMiddlewareError) -> None:
         """An outage leaves everything as it is; a refusal makes the kind unknown."""
         if not isinstance(error, Forbidden | NotFound):
             if kind not in self._troubled:

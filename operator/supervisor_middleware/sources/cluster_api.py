@@ -207,13 +207,15 @@ async def connect(kubeconfig: Path | None) -> ClusterApi:
             await load.load_kube_config(
                 config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
             )
-    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
+    except (*_UNUSABLE, ConfigException, OSError, yaml.YAMLError) as error:
         where = f"{kubeconfig}" if kubeconfig else "the Pod's ServiceAccount"
         hint = "check the file" if kubeconfig else "outside a cluster, pass a kubeconfig"
         raise InvalidInput(f"cannot connect to a cluster by {where}: {hint}") from error
     return ClusterApi(configuration)
 
 
+# What the loader stumbles over in a file that is YAML, but no kubeconfig.
+_UNUSABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 _LOADERS: Final[Any] = loaders  # it is not annotated
 _MANAGED: Final[Query] = (("fieldManager", FIELD_MANAGER),)
 _BY_STATUS: Final[Mapping[int, type[Unavailable]]] = {403: Forbidden, 404: NotFound, 409: Conflict, 410: Expired}
@@ -247,5 +249,5 @@ def _json(content: bytes) -> ParsedJson | None:
 def _fields(body: ParsedJson) -> frozenset[str]:
     details = body.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    named = (str(c.get("field")) for c in causes or () if isinstance(c, dict))
-    return frozenset(f for f in named if _FIELD.fullmatch(f))
+    named = (c.get("field") for c in causes or () if isinstance(c, dict))
+    return frozenset(f for f in named if isinstance(f, str) and _FIELD.fullmatch(f))

@@ -69,7 +69,6 @@ def status_body(stored: Stored, status: JsonObject) -> Body:
         "apiVersion": API_VERSION,
         "kind": stored.subject.kind,
         "metadata": metadata,
-        "spec": stored.spec,
         "status": status,
     }
 

@@ -34,12 +34,13 @@ class BundleCache:
         Raises:
             Unavailable: one that was never read cannot be read now.
         """
-        wanted = dict.fromkeys(keys)
-        self._texts = {key: text for key, text in self._texts.items() if key in wanted}
-        for key in wanted:
+        found: dict[BundleKey, str | None] = {}
+        for key in keys:
             if key not in self._texts:
                 self._texts[key] = await self._fetch(key)
-        return {key: text for key in wanted if (text := self._texts[key]) is not None}
+            found[key] = self._texts[key]
+        self._texts = {key: text for key, text in self._texts.items() if key in found}
+        return {key: text for key, text in found.items() if text is not None}
 
     async def refresh(self) -> bool:
         """Read again what is remembered; whether anything differs. An outage changes nothing."""

@@ -7,12 +7,12 @@ never from a cache: a token outlives its Pod. The sandbox's name comes from that
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.pki.spiffe import SandboxIdentity, is_label, is_subdomain
-from supervisor_middleware.sources.cluster_api import ClusterApi, NotFound
+from supervisor_middleware.sources.cluster_api import NotFound
 from supervisor_middleware.sources.cluster_kinds import TOKEN_REVIEWS, core_path
 from supervisor_middleware.sources.cluster_objects import sandbox_from
 
@@ -33,10 +33,20 @@ class _Bearer:
     pod_uid: str
 
 
+class Api(Protocol):
+    """Who is asked; a `ClusterApi`."""
+
+    async def create(self, path: str, body: ParsedJson) -> ParsedJson:
+        """Have a TokenReview answered."""
+
+    async def get(self, path: str) -> ParsedJson:
+        """Read a Pod."""
+
+
 class PodTokenReviewer:
     """Turns a pod-bound token into the sandbox of that Pod."""
 
-    def __init__(self, api: ClusterApi, *, audience: str = AUDIENCE) -> None:
+    def __init__(self, api: Api, *, audience: str = AUDIENCE) -> None:
         """`audience` is what tokens must have been requested for."""
         self._api, self._audience = api, audience
 
