@@ -11,7 +11,7 @@ from supervisor_middleware.model.sandbox import SANDBOX_LABEL, Sandbox
 from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.sources.cluster_bodies import Notice, event_body, revision_body, status_body
-from supervisor_middleware.sources.cluster_objects import convert, identity_of, known_epoch
+from supervisor_middleware.sources.cluster_objects import convert, identity_of
 from tests.builders import a_policy, a_revision, an_entry
 
 Body = dict[str, Any]
@@ -123,12 +123,12 @@ def test_an_object_without_name_or_uid_has_no_identity(body: Body) -> None:
 
 
 def test_the_known_epoch_is_the_highest_of_policies_and_revisions() -> None:
-    assert known_epoch(Snapshot()) == 0
+    assert Snapshot().highest_epoch == 0
     policies = tuple(replace(a_policy(), status={"accepted": {"epoch": epoch}}) for epoch in (3, 9))
     unset = (a_policy(), replace(a_policy(), status={"accepted": None}), replace(a_policy(), status={"accepted": {}}))
     revisions = (a_stored_revision(epoch=7),)
-    assert known_epoch(Snapshot(policies=(*policies, *unset), revisions=revisions)) == 9
-    assert known_epoch(Snapshot(revisions=revisions)) == 7
+    assert Snapshot(policies=(*policies, *unset), revisions=revisions).highest_epoch == 9
+    assert Snapshot(revisions=revisions).highest_epoch == 7
 
 
 def test_a_status_body_names_the_state_that_was_read() -> None:

@@ -22,9 +22,8 @@ import structlog
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.control.decisions import highest_epoch
 from supervisor_middleware.errors import Unavailable
-from supervisor_middleware.handlers import watch
+from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.pki.authority import Authority, IpAddress
 from supervisor_middleware.pki.credentials import Credentials, renewal_time
 from supervisor_middleware.settings import OperatorSettings
@@ -36,8 +35,6 @@ from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.webhook import Webhook, serve
 
-_STALE: Final = 180.0
-"""Seconds without an answered list after which this process is of no use: liveness restarts it."""
 _RETRY: Final = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -71,7 +68,7 @@ class _Operator:
         """Watch, wait for a complete view, then run the control plane and the webhook."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._source.run())
-            tasks.create_task(self._watch())
+            tasks.create_task(keep_watching(self._source, credentials=self._api.credentials, stop=asyncio.Event()))
             authority = await self._authority()
             epoch = await self._epoch()
             self._control_plane = control_plane = ControlPlane(self._parts(authority, epoch))
@@ -98,22 +95,12 @@ class _Operator:
             epoch=epoch,
             metrics=self._metrics,
             emit=self._sink.emit,
-            alive=self._liveness,
+            alive=self._source.alive,
         )
 
     def _request(self) -> None:
         if self._control_plane is not None:
             self._control_plane.reconciler.request()
-
-    async def _watch(self) -> None:
-        """A watcher that ends by itself is started again: lists keep us right meanwhile."""
-        never = asyncio.Event()
-        while True:
-            try:
-                await watch(self._source, credentials=self._api.credentials, stop=never)
-            except Unavailable as error:
-                _log.warning("the watcher cannot run and is started again", reason=str(error))
-            await asyncio.sleep(_RETRY)
 
     async def _authority(self) -> Authority:
         while True:
@@ -129,7 +116,7 @@ class _Operator:
             with contextlib.suppress(Unavailable):
                 snapshot = await self._source.snapshot()
                 if not snapshot.unknown:
-                    return max(highest_epoch(snapshot) + 1, int(time.time()))
+                    return max(snapshot.highest_epoch + 1, int(time.time()))
             await asyncio.sleep(0.1)
 
     async def _serve_webhook(self, control_plane: ControlPlane) -> None:
@@ -177,13 +164,6 @@ class _Operator:
                 await asyncio.sleep(_RETRY)
             else:
                 return credentials
-
-    def _liveness(self) -> str | None:
-        heard = self._source.last_heard
-        oldest = min(heard.values(), default=None)
-        if oldest is not None and time.monotonic() - oldest > _STALE:
-            return "the API server has not answered a list for too long"
-        return None
 
 
 def _load(tls: ssl.SSLContext, credentials: Credentials) -> None:

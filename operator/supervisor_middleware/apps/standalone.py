@@ -15,7 +15,6 @@ import structlog
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.control.decisions import highest_epoch
 from supervisor_middleware.errors import Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.pki.store import join_tokens, load_or_create_authority
@@ -80,7 +79,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
                 store=store,
                 authority=authority,
                 reviewer=JoinTokenReviewer(settings.state),
-                epoch=max(highest_epoch(snapshot) + 1, int(time.time())),
+                epoch=max(snapshot.highest_epoch + 1, int(time.time())),
                 metrics=ControlMetrics(),
                 emit=sink.emit,
                 alive=lambda: None,

@@ -115,13 +115,6 @@ def newest_revision(snapshot: Snapshot, uid: str) -> StoredRevision | None:
     return max((r for r in snapshot.revisions if r.revision.uid == uid), key=lambda r: r.number, default=None)
 
 
-def highest_epoch(snapshot: Snapshot) -> int:
-    """The highest epoch anything persisted was written under."""
-    accepted = (p.status.get("accepted") for p in snapshot.policies)
-    named = (a.get("epoch") for a in accepted if isinstance(a, Mapping))
-    return max((*(e for e in named if isinstance(e, int)), *(r.epoch for r in snapshot.revisions)), default=0)
-
-
 def _registrations(
     snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings, used: frozenset[str]
 ) -> Iterator[RegistrationDecision]:

@@ -1,6 +1,6 @@
 """The whole gathered world as one value. PURE: what sources yield and every decision is a function of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -76,5 +76,17 @@ class Snapshot:
     problems: Report = Report()  # noqa: RUF009 - a frozen value
     skipped: int = 0
 
+    @property
+    def highest_epoch(self) -> int:
+        """The highest epoch anything persisted was written under: whoever leads now takes a higher one."""
+        return max((*_accepted_epochs(self.policies), *(r.epoch for r in self.revisions)), default=0)
+
 
 EMPTY: Final = Snapshot()
+
+
+def _accepted_epochs(policies: Iterable[Stored]) -> Iterator[int]:
+    for policy in policies:
+        match policy.status.get("accepted"):
+            case {"epoch": int() as epoch}:
+                yield epoch

@@ -4,7 +4,6 @@ A body is dropped once it is converted: of its metadata only what somebody reads
 last-applied annotation are several times the size of the rest).
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias, assert_never
@@ -13,7 +12,7 @@ from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import ParsedJson, parse
 from supervisor_middleware.model.revision import revision_from_content, unpack
 from supervisor_middleware.model.sandbox import GROUP, SANDBOX_LABEL, Sandbox
-from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored, StoredRevision
+from supervisor_middleware.model.snapshot import Kind, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.pki.spiffe import is_subdomain
 
@@ -130,18 +129,6 @@ def sandbox_from(body: ParsedJson) -> Sandbox | None:
 def revision_name(uid: str, *, number: int) -> str:
     """Name of the PolicyRevision that holds a policy's revision."""
     return f"{uid}-{number}"
-
-
-def known_epoch(snapshot: Snapshot) -> int:
-    """The highest epoch anything in the cluster was written under; a new leader must take a higher one."""
-    return max((*_accepted_epochs(snapshot.policies), *(r.epoch for r in snapshot.revisions)), default=0)
-
-
-def _accepted_epochs(policies: Iterable[Stored]) -> Iterator[int]:
-    for policy in policies:
-        match policy.status.get("accepted"):
-            case {"epoch": int() as epoch}:
-                yield epoch
 
 
 def _time(text: object) -> datetime:
