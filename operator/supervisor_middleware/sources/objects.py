@@ -36,6 +36,7 @@ _NAMESPACED: Final[Mapping[str, bool]] = {
     Kind.SANDBOX.value: True,
     Kind.POLICY_REVISION.value: False,
 }
+_WRITTEN: Final = tuple(k for k in _NAMESPACED if k != Kind.POLICY_REVISION.value)
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _SANDBOX_FIELDS: Final = ("name", "namespace", "labels")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -148,7 +149,7 @@ class _Reader:
         elif version != API_VERSION:
             self._problem(place, "apiVersion", f"is not a version there is; it must be {API_VERSION}")
         elif kind not in _NAMESPACED:
-            self._problem(place, "kind", f"must be one of {', '.join(sorted(_NAMESPACED))}", hint=_like(kind))
+            self._problem(place, "kind", f"must be one of {', '.join(_WRITTEN)}", hint=_like(kind))
         elif kind == Kind.POLICY_REVISION.value:
             self.skipped += 1
             self._advise(place, "a PolicyRevision is written by the operator only; it is ignored here")
@@ -257,7 +258,7 @@ class _Reader:
 
 
 def _like(kind: str) -> str:
-    close = difflib.get_close_matches(kind[:_MAX_NAME], _NAMESPACED, n=1)
+    close = difflib.get_close_matches(kind[:_MAX_NAME], _WRITTEN, n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 
