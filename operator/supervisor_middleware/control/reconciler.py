@@ -39,6 +39,7 @@ from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
 from supervisor_middleware.model.violation import Report, Subject, merge
+from supervisor_middleware.registry.catalog import Catalog
 
 KEPT_REVISIONS: Final = 2
 RESYNC: Final = timedelta(seconds=30)
@@ -86,8 +87,8 @@ class Distributor(Protocol):
     async def publish(self, generations: Mapping[str, Sealed]) -> None:
         """Make these what sandboxes should run, by supervisor key."""
 
-    def view(self, key: str) -> View:
-        """How a supervisor stands."""
+    def view(self, key: str, *, digest: str) -> View:
+        """How a supervisor stands with a generation, published already or not."""
 
 
 class Reconciler:
@@ -120,6 +121,11 @@ class Reconciler:
         self._leaving = Leaving()
         self._wanted = asyncio.Event()
         self.has_published = asyncio.Event()
+
+    @property
+    def catalog(self) -> Catalog:
+        """What services said: the webhook shares it, so that nobody is asked twice."""
+        return self._inquiries.catalog
 
     def request(self) -> None:
         """Ask for a pass; many requests are one."""
@@ -265,7 +271,9 @@ class Reconciler:
             report=report,
             accepted=stored,
             is_current=is_current and not conflicts.violations,
-            views=[self._distributor.view(k) for k in rollout.matched.get(uid, ())],
+            views=[
+                self._distributor.view(k, digest=rollout.generations[k].digest) for k in rollout.matched.get(uid, ())
+            ],
         )
 
     async def _write(self, stored: Stored, status: Mapping[str, Any], report: Report | None) -> None:

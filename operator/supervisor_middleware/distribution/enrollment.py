@@ -77,6 +77,11 @@ class Enrollment(pb_grpc.EnrollmentServicer):
             _log.warning("could not check an enrolment", reason=str(error))
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the token could not be checked; try again")
             raise
+        except Exception as error:
+            # gRPC would send the exception's text to the peer; it may repeat the token.
+            _log.error("an enrolment failed", error=type(error).__name__)
+            await context.abort(grpc.StatusCode.INTERNAL, "the operator failed; see its log")
+            raise
         subject = f"Sandbox {identity.namespace}/{identity.sandbox}"
         self._emit(Changed(kind=ChangeKind.CREDENTIALS_ISSUED, subject=subject))
         _log.info("issued a certificate", sandbox=subject, expires_at=issued.expires_at.isoformat())

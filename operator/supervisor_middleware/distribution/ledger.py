@@ -1,15 +1,16 @@
 """Who runs what. PURE: a state machine per supervisor; the server feeds it events and sends what it returns.
 
 The rules:
-1.  An offer carries `(epoch, sequence)`, and the pair never goes back.
-2.  A digest the supervisor already runs is not offered again, unless to end another offer that still waits.
-3.  A digest that supervisor version rejected is never offered to it again; one it was not ready for, it retries.
+1.  An offer carries `(epoch, sequence)`; the pair never goes back, and another digest always has a higher one.
+2.  A digest the supervisor already runs is not offered again, unless to end another offer that is not settled yet.
+3.  A digest that supervisor version rejected is never offered to it again; one it was not ready for, it retries by
+    itself.
 4.  One offer is outstanding at a time; when it is answered the newest wish is offered, whatever came in between.
 5.  A report about a digest that is not outstanding is ignored, but for `active`, which says what is served.
 6.  What a supervisor says on connect is the truth about it; the ledger remembers nothing across connections.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -38,17 +39,19 @@ class Event(StrEnum):
     ACTIVE = "active"
 
 
-_ANSWERABLE: Final = (State.OFFERED, State.PREPARED, State.WAITING)
+_UNSETTLED: Final = (State.OFFERED, State.PREPARED, State.WAITING)
+"""An offer is under way: answered or not, it is neither served nor refused."""
+
 TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
     **{(state, Event.OFFER): State.OFFERED for state in State if state is not State.OFFERED},
-    **{(state, Event.ACCEPTED): State.PREPARED for state in _ANSWERABLE},
-    **{(state, Event.NOT_READY): State.WAITING for state in _ANSWERABLE},
-    **{(state, Event.REJECTED): State.REJECTED for state in _ANSWERABLE},
-    **{(state, Event.ACTIVE): State.ACTIVE for state in _ANSWERABLE},
+    **{(state, Event.ACCEPTED): State.PREPARED for state in _UNSETTLED},
+    **{(state, Event.NOT_READY): State.WAITING for state in _UNSETTLED},
+    **{(state, Event.REJECTED): State.REJECTED for state in _UNSETTLED},
+    **{(state, Event.ACTIVE): State.ACTIVE for state in _UNSETTLED},
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Position:
     """The order of offers: epoch first, then sequence."""
 
@@ -89,6 +92,19 @@ class Record:
             raise Bug(f"a supervisor that is {self.state} cannot see {event}") from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How one supervisor stands with a generation. `services` are those it sees as not ready."""
+
+    is_connected: bool
+    state: State
+    is_active: bool
+    services: tuple[str, ...] = ()
+
+
+NOT_CONNECTED: Final = View(is_connected=False, state=State.IDLE, is_active=False)
+
+
 @dataclass(slots=True)
 class Ledger:
     """All supervisors: wishes by key, records of the connected ones."""
@@ -99,65 +115,63 @@ class Ledger:
     def connected(self, record: Record) -> Wish | None:
         """A supervisor said hello; what to offer it, if anything."""
         self.records[record.key] = record
-        wish = self.wishes.get(record.key)
-        if wish is not None and record.active == wish.digest:
-            self.records[record.key] = replace(record, state=State.ACTIVE)
-            return None
         return self._offer(record.key)
 
     def disconnected(self, key: str) -> None:
         """Its stream ended."""
         self.records.pop(key, None)
 
-    def wish(self, wishes: Mapping[str, Wish]) -> Iterator[tuple[str, Wish]]:
-        """Replace all wishes; yields the offers to send now."""
+    def wish(self, wishes: Mapping[str, Wish]) -> tuple[tuple[str, Wish], ...]:
+        """Replace all wishes; the offers to send now.
+
+        Raises:
+            Bug: a wish breaks rule 1.
+        """
+        if any(_goes_back(self.wishes[key], wish) for key, wish in wishes.items() if key in self.wishes):
+            raise Bug("a position went back, or two generations share one")
         self.wishes = dict(wishes)
-        for key in list(self.records):
-            offer = self._offer(key)
-            if offer is not None:
-                yield key, offer
+        offers = ((key, self._offer(key)) for key in self.records)
+        return tuple((key, offer) for key, offer in offers if offer is not None)
 
     def reported(self, key: str, event: Event, *, digest: str, services: tuple[str, ...] = ()) -> Wish | None:
-        """A supervisor answered; the next offer for it, if anything newer is wished."""
+        """A connected supervisor answered; the next offer for it, if anything newer is wished."""
         record = self.records[key]
+        is_answer = record.offered is not None and record.offered.digest == digest
         if event is Event.ACTIVE:
-            record = replace(record, active=digest, services=services)
-        outstanding = record.offered is not None and record.offered.digest == digest
-        if outstanding and (record.state, event) in TRANSITIONS:
+            record = replace(record, active=digest)
+        if is_answer and (record.state, event) in TRANSITIONS:
             rejected = record.rejected | {digest} if event is Event.REJECTED else record.rejected
             record = replace(record, state=record.advance(event), rejected=rejected, services=services)
+        elif event is Event.ACTIVE and record.state not in _UNSETTLED:
+            record = replace(record, services=services)
         self.records[key] = record
         return self._offer(key)
+
+    def view(self, key: str, *, digest: str) -> View:
+        """How the supervisor of one sandbox stands with the generation `digest`."""
+        record = self.records.get(key)
+        if record is None:
+            return NOT_CONNECTED
+        is_offered = record.offered is not None and record.offered.digest == digest
+        if record.active == digest:
+            state = State.ACTIVE
+        elif digest in record.rejected:
+            state = State.REJECTED
+        else:
+            state = record.state if is_offered else State.IDLE
+        return View(is_connected=True, state=state, is_active=state is State.ACTIVE, services=record.services)
 
     def _offer(self, key: str) -> Wish | None:
         record, wish = self.records[key], self.wishes.get(key)
         if wish is None or wish.digest in record.rejected or record.state is State.OFFERED:
             return None
-        if record.offered is not None and record.offered.digest == wish.digest and record.state is not State.IDLE:
-            return None
-        if record.offered is None and record.active == wish.digest:
+        is_unsettled = record.state in _UNSETTLED
+        heading_for = record.offered.digest if record.offered is not None and is_unsettled else record.active
+        if heading_for == wish.digest:
             return None
         self.records[key] = replace(record, state=record.advance(Event.OFFER), offered=wish)
         return wish
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """How one supervisor stands with what it should run now."""
-
-    is_connected: bool
-    state: State
-    is_active: bool
-    services: tuple[str, ...] = ()
-
-
-def view(ledger: Ledger, key: str) -> View:
-    """The supervisor of one sandbox, judged against its newest wish."""
-    record, wish = ledger.records.get(key), ledger.wishes.get(key)
-    if record is None:
-        return View(is_connected=False, state=State.IDLE, is_active=False)
-    is_active = wish is not None and record.active == wish.digest
-    is_answer = wish is not None and record.offered is not None and record.offered.digest == wish.digest
-    rejected = wish is not None and wish.digest in record.rejected
-    state = State.ACTIVE if is_active else State.REJECTED if rejected else record.state if is_answer else State.IDLE
-    return View(is_connected=True, state=state, is_active=is_active, services=record.services)
+def _goes_back(old: Wish, new: Wish) -> bool:
+    return new.position < old.position if new.digest == old.digest else new.position <= old.position

@@ -1,0 +1,65 @@
+"""What is offered, and the bytes of it. PURE but for what it remembers: positions, and each offer serialized once.
+
+Supervisors that should run the same generation share one position and one encoding, however many they are. A digest
+that somebody newly gets moves to a fresh position for everybody: nothing is sent for that alone, and no supervisor
+ever sees its own position go back.
+"""
+
+from collections.abc import Callable, Mapping
+
+from supervisor_middleware.distribution.ledger import Position, Wish
+from supervisor_middleware.model.generation import Sealed
+from supervisor_middleware.pki.bundles import bundle_digest
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
+
+
+class Offers:
+    """The newest generations by digest."""
+
+    def __init__(self, *, epoch: int, trust_bundle: Callable[[], bytes]) -> None:
+        """`trust_bundle` travels with every offer and is asked each time."""
+        self._epoch, self._trust_bundle = epoch, trust_bundle
+        self._sequence = 0
+        self._wishes: dict[str, Wish] = {}
+        self._sealed: dict[str, Sealed] = {}
+        self._encoded: dict[str, tuple[Wish, bytes, bytes]] = {}
+        self.encodings = 0
+
+    def replace(self, generations: Mapping[str, Sealed]) -> Mapping[str, Wish]:
+        """Take in what every supervisor (by key) should run; their wishes, with positions."""
+        fresh = {s.digest for key, s in generations.items() if self._digest_of(key) != s.digest}
+        self._sequence += bool(fresh)
+        position = Position(epoch=self._epoch, sequence=self._sequence)
+        known = {wish.digest: wish for wish in self._wishes.values()}
+        self._sealed = {s.digest: s for s in generations.values()}
+        by_digest = {d: Wish(digest=d, position=position) if d in fresh else known[d] for d in self._sealed}
+        self._wishes = {key: by_digest[s.digest] for key, s in generations.items()}
+        self._encoded = {digest: e for digest, e in self._encoded.items() if digest in self._sealed}
+        return self._wishes
+
+    def encode(self, wish: Wish) -> bytes:
+        """The offer of a current wish."""
+        bundle = self._trust_bundle()
+        known = self._encoded.get(wish.digest)
+        if known is not None and known[:2] == (wish, bundle):
+            return known[2]
+        offer = _offer(bundle)
+        offer.epoch, offer.sequence = wish.position.epoch, wish.position.sequence
+        offer.digest, offer.payload = wish.digest, self._sealed[wish.digest].payload
+        encoded = offer.SerializeToString()
+        self._encoded[wish.digest] = (wish, bundle, encoded)
+        self.encodings += 1
+        return encoded
+
+    def news_of_bundle(self, known_digest: str) -> bytes | None:
+        """An offer of the trust bundle alone, for one that holds another."""
+        offer = _offer(self._trust_bundle())
+        return None if offer.trust_bundle_digest == known_digest else offer.SerializeToString()
+
+    def _digest_of(self, key: str) -> str | None:
+        wish = self._wishes.get(key)
+        return None if wish is None else wish.digest
+
+
+def _offer(bundle: bytes) -> pb.GenerationOffer:
+    return pb.GenerationOffer(trust_bundle_pem=bundle, trust_bundle_digest=bundle_digest(bundle))

@@ -1,0 +1,82 @@
+"""What supervisors say, as values the ledger takes. PURE: nothing a peer wrote passes but digests and plain names.
+
+What is kept of one supervisor is bounded, whatever it says and however often.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from supervisor_middleware.distribution.ledger import Event, Record
+from supervisor_middleware.model.identifiers import status_text
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
+
+MAX_LISTED: Final = 64
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A report about a generation; `services` are those not ready, `reasons` why it was rejected."""
+
+    event: Event
+    digest: str
+    services: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def parse_report(data: bytes) -> pb.SupervisorReport | None:
+    """The report in `data`, if it is one."""
+    try:
+        return pb.SupervisorReport.FromString(data)
+    except DecodeError:
+        return None
+
+
+def record_of(key: str, hello: pb.Hello) -> Record:
+    """A supervisor as it introduces itself. Of many rejected digests the newest, which stand last, count."""
+    return Record(
+        key=key,
+        version=status_text(hello.version),
+        active=_digest(hello.active_digest),
+        rejected=frozenset(map(_digest, hello.rejected_digests[-MAX_LISTED:])) - {""},
+        trust_bundle=_digest(hello.trust_bundle_digest),
+    )
+
+
+def answer_of(report: pb.SupervisorReport) -> Answer | None:
+    """What a report says of which generation; None for one that says nothing we know."""
+    match report.WhichOneof("report"):
+        case "accepted":
+            answer = Answer(event=Event.ACCEPTED, digest=_digest(report.accepted.digest))
+        case "rejected":
+            reasons = _reasons(report.rejected.reasons)
+            answer = Answer(event=Event.REJECTED, digest=_digest(report.rejected.digest), reasons=reasons)
+        case "not_ready":
+            services = _not_ready(report.not_ready.services)
+            answer = Answer(event=Event.NOT_READY, digest=_digest(report.not_ready.digest), services=services)
+        case "active":
+            services = _not_ready(report.active.services)
+            answer = Answer(event=Event.ACTIVE, digest=_digest(report.active.digest), services=services)
+        case _:
+            return None
+    return answer if answer.digest else None
+
+
+def _not_ready(services: Iterable[pb.ServiceStatus]) -> tuple[str, ...]:
+    names = (status_text(s.name) for s in services if s.state != pb.SERVICE_STATE_READY)
+    return tuple(dict.fromkeys(names))[:MAX_LISTED]
+
+
+def _reasons(numbers: Iterable[int]) -> tuple[str, ...]:
+    known = pb.RejectionReason.values()
+    names = (pb.RejectionReason.Name(n if n in known else 0) for n in numbers)  # type: ignore[arg-type]
+    return tuple(dict.fromkeys(n.removeprefix("REJECTION_REASON_").lower() for n in names))
+
+
+def _digest(text: str) -> str:
+    return text if _DIGEST.fullmatch(text) else ""
