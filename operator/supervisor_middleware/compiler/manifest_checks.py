@@ -41,17 +41,17 @@ class ManifestInput:
 
 Check: TypeAlias = Callable[[ManifestInput], Iterator[Problem]]
 _MANIFEST: Final = "status.manifest"
-_FIX_SERVICE: Final = "the service must be mended; see smw describe ENDPOINT"
+FIX_SERVICE: Final = "the service must be mended; see smw describe ENDPOINT"
 
 
 def ids_are_valid(given: ManifestInput) -> Iterator[Problem]:
     """Bare or namespaced, no empty segment, not in the namespace of built-ins."""
     for name, binding in given.named():
         if not is_binding_id(binding.id):
-            yield _MANIFEST, Reason.INVALID_MANIFEST, f"the ID of {name} must be {BINDING_ID_RULE}", _FIX_SERVICE
+            yield _MANIFEST, Reason.INVALID_MANIFEST, f"the ID of {name} must be {BINDING_ID_RULE}", FIX_SERVICE
         elif is_reserved(binding.id):
             message = f"binding {name} claims the openshell/ namespace, which is reserved for built-ins"
-            yield _MANIFEST, Reason.RESERVED_NAMESPACE, message, _FIX_SERVICE
+            yield _MANIFEST, Reason.RESERVED_NAMESPACE, message, FIX_SERVICE
 
 
 def hooks_are_unique(given: ManifestInput) -> Iterator[Problem]:
@@ -63,7 +63,7 @@ def hooks_are_unique(given: ManifestInput) -> Iterator[Problem]:
     )
     for name, count in counts.items():
         if count > 1:
-            yield _MANIFEST, Reason.DUPLICATE_BINDING, f"binding {name} is listed {count} times", _FIX_SERVICE
+            yield _MANIFEST, Reason.DUPLICATE_BINDING, f"binding {name} is listed {count} times", FIX_SERVICE
 
 
 def hooks_are_supported(given: ManifestInput) -> Iterator[Problem]:
@@ -74,10 +74,10 @@ def hooks_are_supported(given: ManifestInput) -> Iterator[Problem]:
         is_extra = binding.operation in extra and binding.phase is Phase.PRE_CREDENTIALS
         if not _is_supported(binding) and not is_extra:
             message = f"binding {name} is for another hook than HTTP_REQUEST/PRE_CREDENTIALS, the only one of v1"
-            yield _MANIFEST, Reason.INVALID_MANIFEST, message, _FIX_SERVICE
+            yield _MANIFEST, Reason.INVALID_MANIFEST, message, FIX_SERVICE
     if not supported:
         message = "the service offers no HTTP_REQUEST/PRE_CREDENTIALS binding"
-        yield _MANIFEST, Reason.INVALID_MANIFEST, message, _FIX_SERVICE
+        yield _MANIFEST, Reason.INVALID_MANIFEST, message, FIX_SERVICE
 
 
 def capabilities_are_in_range(given: ManifestInput) -> Iterator[Problem]:
@@ -87,13 +87,13 @@ def capabilities_are_in_range(given: ManifestInput) -> Iterator[Problem]:
             message = (
                 f"binding {name} advertises {binding.max_body_bytes} body bytes; 1 to {MAX_BODY_BYTES} is allowed"
             )
-            yield _MANIFEST, Reason.INVALID_MANIFEST, message, _FIX_SERVICE
+            yield _MANIFEST, Reason.INVALID_MANIFEST, message, FIX_SERVICE
         if binding.timeout:
             try:
                 parse_timeout(binding.timeout)
             except ValueError as error:
                 message = f"the timeout of binding {name} {error}"
-                yield _MANIFEST, Reason.INVALID_TIMEOUT, message, _FIX_SERVICE
+                yield _MANIFEST, Reason.INVALID_TIMEOUT, message, FIX_SERVICE
 
 
 def limit_is_within_every_binding(given: ManifestInput) -> Iterator[Problem]:

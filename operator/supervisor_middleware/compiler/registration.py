@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from supervisor_middleware.compiler.manifest_checks import manifest_violations
+from supervisor_middleware.compiler.manifest_checks import FIX_SERVICE, manifest_violations
 from supervisor_middleware.compiler.structure import parse
 from supervisor_middleware.model.durations import parse_timeout
 from supervisor_middleware.model.fields import ENDPOINT_RULE
@@ -89,9 +89,8 @@ def accept_registration(
                 declared_bindings=draft.declared_bindings,
             ), report(())
         case Undescribable(problem):
-            return None, report(
-                [_of_service(draft, Reason.INVALID_MANIFEST, f"Describe answered, but {problem}", "")]
-            )
+            message = f"Describe answered, but {problem}"
+            return None, report([_of_service(draft, Reason.INVALID_MANIFEST, message, FIX_SERVICE)])
         case Unreachable(outage):
             return None, report([_outage(draft, outage)])
         case _:

@@ -5,7 +5,7 @@ transition time while its status stays the same.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -81,9 +81,9 @@ def coarse(report: Report) -> ConditionReason:
 
 
 def violations_for_status(report: Report) -> list[StatusViolation]:
-    """The first violations, without anything a service said."""
+    """The first violations, each with its next move, without anything a service said."""
     return [
-        StatusViolation(path=v.path[:1024], reason=v.reason.value, message=v.message[:2048])
+        StatusViolation(path=v.path[:1024], reason=v.reason.value, message=str(replace(v, path="", detail=""))[:2048])
         for v in report.violations[:MAX_STATUS_VIOLATIONS]
     ]
 
@@ -93,7 +93,7 @@ def summary_of(report: Report) -> str:
     if not report.violations:
         return ""
     first, more = report.violations[0], len(report.violations) - 1
-    text = f"{first.path}: {first.message}" if first.path else first.message
+    text = str(replace(first, detail=""))
     return f"{text} (and {more} more)" if more else text
 
 
