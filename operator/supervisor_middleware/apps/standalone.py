@@ -16,6 +16,8 @@ from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import Untrusted
+from supervisor_middleware.model.snapshot import Snapshot
+from supervisor_middleware.model.violation import Report
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.pki.store import join_tokens, load_or_create_authority
 from supervisor_middleware.pki.tokens import JoinTokenRefused
@@ -52,6 +54,25 @@ class JoinTokenReviewer:
             raise Untrusted(f"join token: {error.reason}") from error
 
 
+class _Told:
+    """The folder, with what is wrong in its files told: in the log, and beside the statuses."""
+
+    def __init__(self, source: FolderSource, store: StateStore) -> None:
+        self._source, self._store = source, store
+        self._told = Report()
+
+    async def snapshot(self) -> Snapshot:
+        """What the folder says now."""
+        snapshot = await self._source.snapshot()
+        known = set(self._told.violations)
+        for violation in snapshot.problems.violations:
+            if violation not in known:
+                _log.error("a file cannot be used as it is", file=str(violation.subject), problem=str(violation))
+        self._told = snapshot.problems
+        self._store.show(snapshot.problems)
+        return snapshot
+
+
 async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
     """Run until cancelled.
 
@@ -68,7 +89,8 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
     )
     async with StateStore(settings.state) as store, contextlib.AsyncExitStack() as stack:
         stack.callback(sink.close)
-        source = FolderSource((folder,), state=store)
+        folder_source = FolderSource((folder,), state=store, now=utc_now)
+        source = _Told(folder_source, store)
         snapshot = await source.snapshot()
         await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())
         control_plane = ControlPlane(
@@ -87,7 +109,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(control_plane.run())
-            tasks.create_task(_follow(source, control_plane))
+            tasks.create_task(_follow(folder_source, control_plane))
 
 
 async def _follow(source: FolderSource, control_plane: ControlPlane) -> None:

@@ -19,6 +19,7 @@ import yaml
 
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.cli.processes import Answer, Process, echo_upstream, free_port, post, wait_until
+from supervisor_middleware.cli.status import read_state
 from supervisor_middleware.cli.timeline import Timeline
 from supervisor_middleware.cli.tokens import create
 from supervisor_middleware.errors import SupervisorMiddlewareError
@@ -137,6 +138,15 @@ class _Story:
             + ("revision kept" if self._accepted() == before else "another revision"),
             details=tuple(f"{v['path']}: {v['message']}" for v in violations),
         )
+        (self._config / "20-policy.yaml").write_text("spec:\n  sandboxSelector: {\n")
+        self._wait("the unreadable file is seen", lambda: bool(self._file_problems()))
+        self._timeline.step(
+            "then it is no YAML at all",
+            expected="1 problem in 20-policy.yaml, revision kept",
+            happened=f"{len(self._file_problems())} problem in 20-policy.yaml, "
+            + ("revision kept" if self._accepted() == before else "another revision"),
+            details=self._file_problems(),
+        )
         self._send("still redacted", "api.example.com", f"{_KEY}: Project Heron", "200, [REDACTED]: [REDACTED]")
 
     def _mend_policy(self) -> None:
@@ -214,12 +224,14 @@ class _Story:
             return False
 
     def _status(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-        from supervisor_middleware.cli.status import read_state
-
         return next(
             (o.status for o in read_state(self._state) if (o.kind, o.namespace, o.name) == (kind, namespace, name)),
             {},
         )
+
+    def _file_problems(self) -> tuple[str, ...]:
+        files = (o for o in read_state(self._state) if o.kind == "File" and o.name.endswith("20-policy.yaml"))
+        return tuple(v["message"] for f in files for v in f.status["violations"])
 
     def _condition(self, kind: str) -> str:
         conditions = self._status(*_POLICY).get("conditions", ())

@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.main import Output
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import parse_timeout
@@ -19,9 +20,7 @@ from supervisor_middleware.model.identifiers import status_text
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
 from supervisor_middleware.model.verdict import Described, Description, Undescribable, Unreachable
-from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.registry.client import RegistryClient
-from supervisor_middleware.wire.channels import ClientIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,22 +81,12 @@ def _connection(target: Target) -> Connection:
 
 
 async def _ask(connection: Connection, target: Target) -> Description:
-    identity = None if target.credentials is None else _identity(target.credentials)
+    identity = client_identity(target.credentials)
     client = RegistryClient(lambda: identity)
     try:
         return await client.describe(connection, registration_name=target.name)
     finally:
         await client.close()
-
-
-def _identity(directory: Path) -> ClientIdentity:
-    credentials = read_credentials(directory)
-    if credentials is None:
-        raise InvalidInput(f"{directory}: holds no credentials (tls.crt, tls.key, ca.crt)")
-    return ClientIdentity(
-        certificate_chain_pem=credentials.certificate_chain_pem,
-        private_key_pem=credentials.private_key_pem.reveal(),
-    )
 
 
 def _show(name: str, manifest: Manifest, *, output: Output) -> None:

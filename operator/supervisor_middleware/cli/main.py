@@ -30,6 +30,13 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+class Form(StrEnum):
+    """How a report is shown."""
+
+    TEXT = "text"
+    GITHUB = "github"
+
+
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for machines.")]
 StateOption = Annotated[Path, typer.Option("--state", help="Where the CA, revisions and status are kept.")]
 
@@ -65,6 +72,38 @@ def root(
     ] = False,
 ) -> None:
     """Supervisor middleware (OpenShell RFC 0009): decide what may leave an AI agent's sandbox."""
+
+
+@app.command()
+def validate(
+    paths: Annotated[list[Path], typer.Argument(help="Files and folders of YAML; - is standard input.")],
+    manifests: Annotated[
+        list[Path] | None, typer.Option(help="Manifests recorded with smw describe -o yaml; repeat for more.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Ask the services themselves.")] = False,
+    credentials: Annotated[Path | None, typer.Option(help="Folder with tls.crt, tls.key, ca.crt for --live.")] = None,
+    allow_loopback: Annotated[bool, typer.Option(help="Accept loopback endpoints (one machine, tests).")] = False,
+    form: Annotated[Form, typer.Option("--format", help="github annotates a CI run.")] = Form.TEXT,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check registrations, policies and sandboxes: every problem at once.
+
+    Exit code 1 if something is wrong. Example: `smw validate policies/ --manifests manifests.yaml`
+    """
+    from supervisor_middleware.cli import validate_render
+    from supervisor_middleware.cli.validate import Options, run
+    from supervisor_middleware.model.settings import Knowledge, Loopback
+
+    shown = validate_render.Form.GITHUB if form is Form.GITHUB else validate_render.Form(output.value)
+    options = Options(
+        paths=tuple(paths),
+        manifests=tuple(manifests or ()),
+        knowledge=Knowledge.LIVE if live else Knowledge.OFFLINE,
+        credentials=credentials,
+        loopback=Loopback.ALLOWED if allow_loopback else Loopback.REFUSED,
+        form=shown,
+    )
+    raise typer.Exit(run(options))
 
 
 @app.command()

@@ -59,11 +59,15 @@ def read_state(directory: Path) -> tuple[Observed, ...]:
     path = directory / STATUS_FILE
     try:
         value = json.loads(path.read_text())
-        objects = value["objects"]
-        return tuple(
-            Observed(kind=o["kind"], namespace=o["namespace"] or "", name=o["name"], status=o["status"])
-            for o in objects
+        files = (
+            Observed(kind="File", namespace="", name=p["subject"].removeprefix("File "), status={"violations": [p]})
+            for p in value["problems"]
         )
+        objects = (
+            Observed(kind=o["kind"], namespace=o["namespace"] or "", name=o["name"], status=o["status"])
+            for o in value["objects"]
+        )
+        return (*objects, *files)
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}: no standalone control plane keeps its state here") from error
     except (KeyError, TypeError, ValueError) as error:

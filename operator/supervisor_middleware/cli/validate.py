@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, TextIO
 
+from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.manifest_files import read_manifests
 from supervisor_middleware.cli.validate_judge import accept, drafts_of, judge, questions_of, recorded
 from supervisor_middleware.cli.validate_render import Form, Result, render
@@ -22,13 +23,11 @@ from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.violation import Advice, Report, Subject, merge, report
-from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.registry.client import RegistryClient
 from supervisor_middleware.registry.inquiry import ask_all, describe_all
 from supervisor_middleware.sources.assembly import FILE
 from supervisor_middleware.sources.files import list_files, shown
 from supervisor_middleware.sources.folder import FolderSource
-from supervisor_middleware.wire.channels import ClientIdentity
 
 ASK_DEADLINE: Final = timedelta(seconds=60)
 _QUIET_SECONDS: Final = 1.0
@@ -71,7 +70,7 @@ async def validate(options: Options, *, progress: "Progress") -> Result:
     _require_paths((*options.paths, *options.manifests))
     if options.manifests and options.knowledge is Knowledge.LIVE:
         raise InvalidInput("--manifests and --live exclude each other: what was recorded, or what is true now")
-    identity = None if options.credentials is None else _identity(options.credentials)
+    identity = client_identity(options.credentials)
     source = FolderSource(options.paths, progress=progress.read)
     snapshot = await source.snapshot()
     manifests, about_manifests = read_manifests(options.manifests)
@@ -129,16 +128,6 @@ def _require_paths(paths: Sequence[Path]) -> None:
     missing = list_files([p for p in paths if not p.is_dir()]).missing
     if missing:
         raise InvalidInput(f"{', '.join(missing)}: no such file or folder")
-
-
-def _identity(directory: Path) -> ClientIdentity:
-    credentials = read_credentials(directory)
-    if credentials is None:
-        raise InvalidInput(f"{directory}: holds no credentials (tls.crt, tls.key, ca.crt)")
-    return ClientIdentity(
-        certificate_chain_pem=credentials.certificate_chain_pem,
-        private_key_pem=credentials.private_key_pem.reveal(),
-    )
 
 
 def _emptiness(snapshot: Snapshot, paths: Sequence[Path]) -> Report:

@@ -67,6 +67,8 @@ class StateStore:
         self._lock = lock(directory)
         self._damage: list[Violation] = []
         self._notices: dict[Subject, tuple[str, str]] = {}
+        self._found = Report()
+        self._is_summary_stale = False
         self._summarizing: asyncio.Task[None] | None = None
         try:
             for name in (_REVISIONS, _STATUSES):
@@ -124,6 +126,12 @@ class StateStore:
             remove(self._path(_STATUSES, uid))
             self._statuses.pop(uid, None)
 
+    def show(self, problems: Report) -> None:
+        """Put what is wrong with the folder's files beside the statuses, for people; must run in the event loop."""
+        if problems != self._found:
+            self._found = problems
+            self._request_summary()
+
     # ------------------------------------------------------------------------------------------------ the store
 
     async def save_revision(self, stored: StoredRevision) -> None:
@@ -165,8 +173,7 @@ class StateStore:
         }
         await _on_disk(lambda: write_sealed(self._path(_STATUSES, stored.uid), record))
         self._statuses[stored.uid] = record
-        if self._summarizing is None or self._summarizing.done():
-            self._summarizing = asyncio.create_task(self._summarize())
+        self._request_summary()
 
     async def publish_bundle(self, pem: bytes, *, namespaces: frozenset[str]) -> None:
         """Keep the trust bundle in `ca.crt`; namespaces mean nothing here.
@@ -221,11 +228,25 @@ class StateStore:
         moved = move_aside(path)
         self._damage.append(about_file(str(path), "", f"{why}; it was moved to {moved.name}", hint=_HINT))
 
+    def _request_summary(self) -> None:
+        self._is_summary_stale = True
+        if self._summarizing is None or self._summarizing.done():
+            self._summarizing = asyncio.create_task(self._summarize())
+
     async def _summarize(self) -> None:
-        """Write `status.json` once for a burst of statuses."""
-        await asyncio.sleep(_SUMMARY_DELAY)
+        """Write `status.json` once for a burst of statuses, and again if more came while it was written."""
+        while self._is_summary_stale:
+            await asyncio.sleep(_SUMMARY_DELAY)
+            self._is_summary_stale = False
+            await self._write_summary()
+
+    async def _write_summary(self) -> None:
         objects = sorted(self._statuses.copy().values(), key=lambda s: (s["kind"], s["namespace"] or "", s["name"]))
-        data = json.dumps({"objects": objects}, indent=1).encode()
+        problems = [
+            {"subject": str(v.subject), "path": v.path, "reason": v.reason.value, "message": v.message}
+            for v in self._found.violations
+        ]
+        data = json.dumps({"objects": objects, "problems": problems}, indent=1).encode()
         try:
             await asyncio.to_thread(replace_file, self.directory / STATUS_FILE, data, mode=Mode.PUBLIC)
         except SupervisorMiddlewareError as error:
