@@ -1,7 +1,7 @@
 """`smw status`: registrations, policies and how far supervisors have got, standalone or in a cluster."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -58,20 +58,19 @@ def read_state(directory: Path) -> tuple[Observed, ...]:
     """
     path = directory / STATUS_FILE
     try:
-        value = json.loads(path.read_text())
-        files = (
-            Observed(kind="File", namespace="", name=p["subject"].removeprefix("File "), status={"violations": [p]})
-            for p in value["problems"]
-        )
-        objects = (
-            Observed(kind=o["kind"], namespace=o["namespace"] or "", name=o["name"], status=o["status"])
-            for o in value["objects"]
-        )
-        return (*objects, *files)
+        return tuple(_of_summary(json.loads(path.read_text())))
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}: no standalone control plane keeps its state here") from error
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path}: is not a status file of smw standalone") from error
+
+
+def _of_summary(value: Mapping[str, Any]) -> Iterator[Observed]:
+    for o in value["objects"]:
+        yield Observed(kind=o["kind"], namespace=o["namespace"] or "", name=o["name"], status=o["status"])
+    for problem in value["problems"]:
+        name = problem["subject"].removeprefix("File ")
+        yield Observed(kind="File", namespace="", name=name, status={"violations": [problem]})
 
 
 def _read_cluster(kubeconfig: Path | None) -> tuple[Observed, ...]:
