@@ -105,7 +105,7 @@ def metrics() -> bytes:
     """Every metric the two processes can expose."""
     intro = (
         "Prometheus text format at `/metrics` of the health port. No metric has a label per sandbox: there may be "
-        "thousands. Names are public surface; what each process feeds so far is in [operations](../operations.md)."
+        "thousands. Names are public surface. Which are worth a look: [operations](../operations.md#health-logs-metrics)."
     )
     parts = []
     for heading, owner in (
