@@ -5,6 +5,7 @@ Names are public surface. Constructed once by an app and handed down; nothing he
 
 import logging
 import sys
+import traceback
 from typing import Final
 
 import structlog
@@ -87,6 +88,12 @@ class SupervisorMetrics:
     def render(self) -> bytes:
         """The exposition format."""
         return generate_latest(self.registry)
+
+
+def where(error: BaseException) -> str:
+    """An exception for a log: its type and where it was raised, never its text, which may quote a config."""
+    frames = traceback.extract_tb(error.__traceback__)[-5:]
+    return " < ".join((type(error).__name__, *(f"{f.name}:{f.lineno}" for f in reversed(frames))))
 
 
 def configure_logging(level: str = "INFO") -> None:

@@ -114,7 +114,7 @@ class ControlPlane:
         settings = parts.settings
         self._parts = parts
         self._identity = OperatorIdentity(parts.authority, parts.namespace, settings.leaf_lifetime)
-        self._client = RegistryClient(self._identity.client_identity)
+        self._client = RegistryClient(self._identity.client_identity, metrics=parts.metrics)
         self.compiler_settings = CompilerSettings(
             builtins=BUILTIN_BINDINGS, unselected=settings.unselected, loopback=settings.loopback
         )
@@ -124,6 +124,7 @@ class ControlPlane:
             epoch=parts.epoch,
             trust_bundle=self._trust_bundle,
             changed=self._request,
+            metrics=parts.metrics,
         )
         self.reconciler = Reconciler(
             source=parts.source,
@@ -135,6 +136,7 @@ class ControlPlane:
             trust_bundle=self._trust_bundle,
             now=utc_now,
             emit=parts.emit,
+            metrics=parts.metrics,
         )
         self.enrollment_port = 0
         self.discovery_port = 0

@@ -6,7 +6,7 @@ its new spec; a policy keeps its accepted revision until its new spec compiles a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,19 +28,37 @@ _NOTHING: Final = Report()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationDecision:
-    """One registration. `report` None: not described yet; `accepted` is what is in force."""
+    """One registration. `report` None: not described yet; `accepted` is to be in force, `committed` is."""
 
     stored: Stored
     draft: RegistrationDraft
     accepted: Registration | None
+    committed: Registration | None
     report: Report | None
     is_drifted: bool
     last_described: datetime | None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what is accepted is still to be committed."""
+        return self.accepted != self.committed
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is accepted is what the current spec says."""
+        accepted, draft = self.accepted, self.draft
+        return accepted is not None and (
+            (accepted.name, accepted.connection, accepted.max_body_bytes, accepted.declared_bindings)
+            == (draft.name, draft.connection, draft.max_body_bytes, draft.declared_bindings)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDecision:
-    """One policy. `compiled` None: a question is still under way; `accepted` is what is in force until then."""
+    """One policy. `compiled` None: an answer it needs is still under way; `accepted` is what is in force until then.
+
+    `questions` are those whose answer the accepted revision does not hold already.
+    """
 
     stored: Stored
     questions: tuple[Question, ...]
@@ -57,11 +75,6 @@ class PolicyDecision:
             return None
         return revision
 
-    @property
-    def is_current(self) -> bool:
-        """Whether what is accepted is what the current spec says."""
-        return self.compiled is not None and self.compiled.revision is not None and self.fresh is None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
@@ -75,6 +88,11 @@ class Registry:
         """Names of registrations that nothing was ever accepted of."""
         return tuple(r.draft.name for r in self.registrations if r.accepted is None)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a service that was never accepted is still being described: its bindings may be there in a moment."""
+        return any(r.accepted is None and r.report is None for r in self.registrations)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
@@ -84,10 +102,12 @@ class Decisions:
     policies: tuple[PolicyDecision, ...]
 
 
-def decide(snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings) -> Decisions:
-    """Judge every object of a snapshot."""
+def decide(
+    snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings, frozen: frozenset[str] = frozenset()
+) -> Decisions:
+    """Judge every object of a snapshot. Registrations in `frozen` (by UID) stay on what is committed of them."""
     accepted = accepted_by_policy(snapshot)
-    registry = decide_registry(snapshot, catalog, settings=settings)
+    registry = decide_registry(snapshot, catalog, settings=settings, frozen=frozen)
     policies = tuple(
         _policy(p, catalog, registry=registry, settings=settings, accepted=accepted.get(p.uid))
         for p in snapshot.policies
@@ -95,10 +115,12 @@ def decide(snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings) 
     return Decisions(registry=registry, policies=policies)
 
 
-def decide_registry(snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings) -> Registry:
+def decide_registry(
+    snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings, frozen: frozenset[str] = frozenset()
+) -> Registry:
     """Judge the registrations only: all that judging one policy needs."""
     used = frozenset(e.binding for r in accepted_by_policy(snapshot).values() for e in r.revision.entries)
-    registrations = tuple(_registrations(snapshot, catalog, settings=settings, used=used))
+    registrations = tuple(_registrations(snapshot, catalog, settings=settings, used=used, frozen=frozen))
     bindings = bind((r.accepted for r in registrations if r.accepted is not None), settings.builtins)
     return Registry(registrations=registrations, bindings=bindings)
 
@@ -106,27 +128,38 @@ def decide_registry(snapshot: Snapshot, catalog: Catalog, *, settings: CompilerS
 def accepted_by_policy(snapshot: Snapshot) -> Mapping[str, StoredRevision]:
     """The revision each policy's status names: a revision that no status names was never committed."""
     stored = {(r.revision.uid, r.number, r.digest): r for r in snapshot.revisions}
-    named = ((p.uid, _accepted_reference(p.status)) for p in snapshot.policies)
+    named = ((p.uid, accepted_reference(p.status)) for p in snapshot.policies)
     return {uid: stored[uid, *reference] for uid, reference in named if reference and (uid, *reference) in stored}
 
 
-def newest_revision(snapshot: Snapshot, uid: str) -> StoredRevision | None:
-    """The revision of a policy with the highest number, committed or not: numbers are never used twice."""
-    return max((r for r in snapshot.revisions if r.revision.uid == uid), key=lambda r: r.number, default=None)
+def accepted_reference(status: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Number and digest of the revision that a policy's status names."""
+    accepted = status.get("accepted")
+    if not isinstance(accepted, Mapping):
+        return None
+    number, digest = accepted.get("revision"), accepted.get("digest")
+    return (number, digest) if isinstance(number, int) and isinstance(digest, str) else None
 
 
 def _registrations(
-    snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings, used: frozenset[str]
+    snapshot: Snapshot,
+    catalog: Catalog,
+    *,
+    settings: CompilerSettings,
+    used: frozenset[str],
+    frozen: frozenset[str],
 ) -> Iterator[RegistrationDecision]:
     ordered = sorted(snapshot.registrations, key=lambda s: (s.created_at, s.subject.name))
     standing = {s.uid: a for s in ordered if (a := _accepted_registration(s)) is not None}
     for stored in ordered:
         draft, spec_report = draft_registration(stored, bundles=snapshot.bundles, settings=settings)
         known = None if draft.connection is None else catalog.description(draft.connection, draft.name)
-        previous = standing.get(stored.uid)
+        committed = standing.get(stored.uid)
         decision = _registration(
-            stored, draft, spec_report, known=known, previous=previous, others=standing.values(), used=used
+            stored, draft, spec_report, known=known, committed=committed, others=standing.values(), used=used
         )
+        if stored.uid in frozen:
+            decision = replace(decision, accepted=committed)
         if decision.accepted is not None:
             standing[stored.uid] = decision.accepted
         yield decision
@@ -138,24 +171,42 @@ def _registration(
     spec_report: Report,
     *,
     known: Known | None,
-    previous: Registration | None,
+    committed: Registration | None,
     others: Iterable[Registration],
     used: frozenset[str],
 ) -> RegistrationDecision:
-    at = None if known is None else known.at
     if known is None:
         # Nothing to go by: a broken spec is final, an undescribed service is still being asked.
-        found = spec_report if draft.connection is None else None
         return RegistrationDecision(
-            stored=stored, draft=draft, accepted=previous, report=found, is_drifted=False, last_described=at
+            stored=stored,
+            draft=draft,
+            accepted=committed,
+            committed=committed,
+            report=spec_report if draft.connection is None else None,
+            is_drifted=False,
+            last_described=None,
         )
     fresh, found = accept_registration(draft, known.description, others=others)
-    lost = () if fresh is None or previous is None else tuple(_lost(draft, previous, fresh, used=used))
+    lost = () if fresh is None or committed is None else tuple(_lost(draft, committed, fresh, used=used))
     complete = merge((spec_report, found, report(lost)))
-    is_drifted = previous is not None and isinstance(known.description, Described) and not complete.is_valid
-    accepted = previous if fresh is None or lost else fresh
     return RegistrationDecision(
-        stored=stored, draft=draft, accepted=accepted, report=complete, is_drifted=is_drifted, last_described=at
+        stored=stored,
+        draft=draft,
+        accepted=committed if fresh is None or lost else fresh,
+        committed=committed,
+        report=complete,
+        is_drifted=not complete.is_valid and _has_drifted(draft, known, committed),
+        last_described=known.at,
+    )
+
+
+def _has_drifted(draft: RegistrationDraft, known: Known, committed: Registration | None) -> bool:
+    """Whether the accepted service itself, under the connection it was accepted at, is another one now."""
+    return (
+        committed is not None
+        and committed.connection == draft.connection
+        and isinstance(known.description, Described)
+        and known.description.manifest.digest != committed.manifest.digest
     )
 
 
@@ -184,7 +235,8 @@ def _policy(
     accepted: StoredRevision | None,
 ) -> PolicyDecision:
     draft, _ = draft_policy(stored)
-    asked = questions(draft, registry.bindings)
+    held = frozenset(e.verdict for e in accepted.revision.entries) if accepted is not None else frozenset()
+    asked = tuple(q for q in questions(draft, registry.bindings) if q.digest not in held)
     compiled = None
     if not any(catalog.is_unasked(q.key) for q in asked):
         compiled = compile_policy(
@@ -195,9 +247,15 @@ def _policy(
             accepted=None if accepted is None else accepted.revision,
             pending=registry.pending,
         )
+    if compiled is not None and registry.is_incomplete and _misses_a_binding(compiled.report):
+        compiled = None
     return PolicyDecision(
         stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=draft.as_unresolved()
     )
+
+
+def _misses_a_binding(found: Report) -> bool:
+    return any(v.reason is Reason.UNKNOWN_BINDING for v in found.violations)
 
 
 def _accepted_registration(stored: Stored) -> Registration | None:
@@ -209,11 +267,3 @@ def _accepted_registration(stored: Stored) -> Registration | None:
         return Registration.from_json(json.loads(json.dumps(value)))
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _accepted_reference(status: Mapping[str, Any]) -> tuple[int, str] | None:
-    accepted = status.get("accepted")
-    if not isinstance(accepted, Mapping):
-        return None
-    number, digest = accepted.get("revision"), accepted.get("digest")
-    return (number, digest) if isinstance(number, int) and isinstance(digest, str) else None

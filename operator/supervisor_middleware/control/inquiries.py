@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import structlog
@@ -15,10 +16,11 @@ from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.control.decisions import Decisions
 from supervisor_middleware.model.limits import TIMEOUT_MAX
 from supervisor_middleware.model.registration import Connection
-from supervisor_middleware.model.verdict import Description, Verdict, VerdictKey
+from supervisor_middleware.model.verdict import Description, Outage, Unreachable, Verdict, VerdictKey
 from supervisor_middleware.registry.catalog import Catalog
+from supervisor_middleware.telemetry import where
 
-_OUTAGE_CHECK: Final = timedelta(seconds=1)
+_BROKEN: Final = Unreachable(Outage.CALL_FAILED)
 _log = structlog.get_logger(__name__)
 
 
@@ -30,6 +32,9 @@ class Asker(Protocol):
 
     async def ask(self, questions: Sequence[Question], *, deadline: timedelta) -> Mapping[VerdictKey, Verdict]:
         """A verdict for every question within `deadline`; a built-in is asked in process."""
+
+    def forget(self, keep: frozenset[Connection]) -> None:
+        """Close connections that nothing refers to any more."""
 
 
 class Inquiries:
@@ -50,6 +55,8 @@ class Inquiries:
         }
         asked = {q.key: q for p in decisions.policies for q in p.questions}
         self.catalog.keep(frozenset(services), frozenset(asked))
+        accepted = (r.accepted.connection for r in decisions.registry.registrations if r.accepted is not None)
+        self._asker.forget(frozenset((*accepted, *(connection for connection, _ in services))))
         now = self._now()
         for connection, name in services:
             if self.catalog.is_due(connection, name, now=now):
@@ -60,10 +67,8 @@ class Inquiries:
 
     def next_due(self) -> datetime | None:
         """When to pursue again although nobody asked."""
-        due = [at for key, at in self.catalog.due() if key not in self._tasks]
-        if self.catalog.has_outages():
-            due.append(self._now() + _OUTAGE_CHECK)
-        return min(due, default=None)
+        due = chain[tuple[object, datetime]](self.catalog.due(), self.catalog.verdicts_due())
+        return min((at for key, at in due if key not in self._tasks), default=None)
 
     def cancel(self) -> None:
         """Stop asking."""
@@ -79,14 +84,20 @@ class Inquiries:
     def _finish(self, key: object, finished: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)
         if not finished.cancelled():
-            if (error := finished.exception()) is not None:
-                _log.error("asking a service failed", exc_info=error)
             self._answered()
 
     async def _describe(self, connection: Connection, name: str) -> None:
-        description = await self._asker.describe(connection, registration_name=name)
+        try:
+            description = await self._asker.describe(connection, registration_name=name)
+        except Exception as error:  # noqa: BLE001 - as an outage it is tried again, later and later
+            _log.error("describing a service failed", registration=name, error=where(error))
+            description = _BROKEN
         self.catalog.described(connection, name, description=description, now=self._now())
 
     async def _put(self, question: Question) -> None:
-        verdicts = await self._asker.ask((question,), deadline=TIMEOUT_MAX)
-        self.catalog.decided(question.key, verdicts[question.key], now=self._now())
+        try:
+            verdict = (await self._asker.ask((question,), deadline=TIMEOUT_MAX))[question.key]
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error("asking a service failed", service=question.service, error=where(error))
+            verdict = _BROKEN
+        self.catalog.decided(question.key, verdict, now=self._now())

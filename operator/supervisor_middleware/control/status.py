@@ -29,6 +29,7 @@ from supervisor_middleware.model.statuses import (
     BindingStatus,
     ManifestStatus,
     SandboxPolicyStatus,
+    Status,
     SupervisorCounts,
     SupervisorMiddlewareStatus,
 )
@@ -55,6 +56,8 @@ class RegistrationStanding:
 
     report: Report | None
     accepted: Registration | None
+    is_current: bool
+    """Whether `accepted` was accepted under the current spec."""
     policies: int
     is_drifted: bool
     last_described: datetime | None
@@ -77,7 +80,7 @@ def policy_status(stored: Stored, standing: PolicyStanding, *, now: datetime) ->
             now=now,
         ),
     )
-    return status.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return _dumped(status, stored)
 
 
 def registration_status(stored: Stored, standing: RegistrationStanding, *, now: datetime) -> Mapping[str, Any]:
@@ -98,7 +101,7 @@ def registration_status(stored: Stored, standing: RegistrationStanding, *, now: 
             now=now,
         ),
     )
-    return status.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return _dumped(status, stored)
 
 
 def is_news(status: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
@@ -108,10 +111,18 @@ def is_news(status: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
     }
 
 
+def _dumped(status: Status, stored: Stored) -> Mapping[str, Any]:
+    """As JSON. What is accepted and cannot be read (it is of a later release, or lost) stays as it is."""
+    dumped = status.model_dump(by_alias=True, exclude_none=True, mode="json")
+    if "accepted" not in dumped and isinstance(kept := stored.status.get("accepted"), Mapping):
+        dumped["accepted"] = dict(kept)
+    return dumped
+
+
 def _policy_verdicts(standing: PolicyStanding, counts: SupervisorCounts) -> Iterable[Verdict]:
     report = standing.report
     if report is None:
-        waiting = "services are being asked"
+        waiting = "the spec is being validated"
         yield Verdict(type="Accepted", status=None, reason=ConditionReason.PENDING, message=waiting)
         yield Verdict(type="ResolvedRefs", status=None, reason=ConditionReason.PENDING, message=waiting)
         yield Verdict(type="Ready", status=None, reason=ConditionReason.PENDING, message=waiting)
@@ -156,7 +167,7 @@ def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Verdict:
         return Verdict(
             type="Programmed",
             status=False,
-            reason=ConditionReason.INVALID if standing.report else ConditionReason.PENDING,
+            reason=coarse(standing.report) if standing.report is not None else ConditionReason.PENDING,
             message="the current spec is not accepted, so no supervisor runs it",
         )
     if not counts.matched:
@@ -239,25 +250,27 @@ def _registration_verdicts(standing: RegistrationStanding) -> Iterable[Verdict]:
         yield Verdict(
             type="Reachable",
             status=outages.is_valid if is_known else None,
-            reason=(
-                ConditionReason.PENDING
-                if not is_known
-                else ConditionReason.REACHABLE
-                if outages.is_valid
-                else ConditionReason.TLS_VERIFICATION_FAILED
-                if any(v.reason is Reason.TLS_VERIFICATION_FAILED for v in outages.violations)
-                else ConditionReason.UNREACHABLE
-            ),
+            reason=_outage_reason(outages) if is_known else ConditionReason.PENDING,
             message=summary_of(outages),
         )
         # An outage takes acceptance from nobody: what was accepted under this spec stays so.
-        is_accepted = report.is_valid or (accepted is not None and len(outages.violations) == len(report.violations))
+        is_outage = not report.is_valid and len(outages.violations) == len(report.violations)
+        is_accepted = report.is_valid or (is_outage and standing.is_current)
         kept = " The last accepted registration stays in force." if accepted and not report.is_valid else ""
-        reason = ConditionReason.ACCEPTED if is_accepted else coarse(report)
+        reason = _outage_reason(outages) if is_outage else coarse(report)
         message = summary_of(report) + kept
-        yield Verdict(type="Accepted", status=is_accepted, reason=reason, message=message)
-        ready = ConditionReason.READY if report.is_valid else coarse(report)
-        yield Verdict(type="Ready", status=report.is_valid, reason=ready, message=message)
+        yield Verdict(
+            type="Accepted",
+            status=is_accepted,
+            reason=ConditionReason.ACCEPTED if is_accepted else reason,
+            message=message,
+        )
+        yield Verdict(
+            type="Ready",
+            status=report.is_valid,
+            reason=ConditionReason.READY if report.is_valid else reason,
+            message=message,
+        )
     yield Verdict(
         type="Drifted",
         status=standing.is_drifted,
@@ -278,3 +291,10 @@ def _registration_verdicts(standing: RegistrationStanding) -> Iterable[Verdict]:
             reason=ConditionReason.NO_CLIENT_AUTHENTICATION,
             message="the service cannot tell who calls it",
         )
+
+
+def _outage_reason(outages: Report) -> ConditionReason:
+    if outages.is_valid:
+        return ConditionReason.REACHABLE
+    is_tls = any(v.reason is Reason.TLS_VERIFICATION_FAILED for v in outages.violations)
+    return ConditionReason.TLS_VERIFICATION_FAILED if is_tls else ConditionReason.UNREACHABLE

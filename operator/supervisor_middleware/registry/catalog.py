@@ -1,22 +1,26 @@
 """What is known of services and how fresh it is. PURE: time is an argument.
 
 Keeps descriptions by what was dialled and verdicts by what was asked, so that an unchanged world asks nobody
-anything. An outage is never kept as an answer for long: it is asked again, while accepted revisions stand on the
-verdict they already hold.
+anything. A yes stands; a no is asked again at leisure, since a mended service must not need an edit of the policy;
+an outage is asked again soon, takes nobody's answer away, and accepted revisions stand on the verdict they hold.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from supervisor_middleware.model.registration import Connection
-from supervisor_middleware.model.verdict import Described, Description, Unreachable, Verdict, VerdictKey
+from supervisor_middleware.model.verdict import Accepted, Described, Description, Unreachable, Verdict, VerdictKey
 
 DESCRIBE_INTERVAL: Final = timedelta(seconds=60)
 RETRY_FIRST: Final = timedelta(seconds=1)
 RETRY_LAST: Final = timedelta(seconds=30)
 VERDICT_RETRY: Final = timedelta(seconds=5)
+REJECTION_RETRY: Final = timedelta(seconds=60)
+MAX_SPARE_VERDICTS: Final = 1000
+"""Of reviews whose object was never stored: a replica that only reviews forgets the oldest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,8 @@ class Catalog:
         self._descriptions: dict[tuple[Connection, str], Known] = {}
         self._verdicts: dict[VerdictKey, Verdict] = {}
         self._asked: dict[VerdictKey, datetime] = {}
+        self._wanted: frozenset[VerdictKey] = frozenset()
+        self._spare: deque[VerdictKey] = deque()
 
     def description(self, connection: Connection, name: str) -> Known | None:
         """What is known of a service under this registration name."""
@@ -70,25 +76,40 @@ class Catalog:
 
     def decided(self, key: VerdictKey, verdict: Verdict, *, now: datetime) -> None:
         """Take in an answer to ValidateConfig."""
-        self._verdicts[key] = verdict
         self._asked[key] = now
+        if isinstance(verdict, Unreachable) and not isinstance(self._verdicts.get(key, verdict), Unreachable):
+            return
+        if key not in self._verdicts and key not in self._wanted:
+            self._spare.append(key)
+            self._limit_spare()
+        self._verdicts[key] = verdict
 
     def is_unasked(self, key: VerdictKey) -> bool:
         """Whether nobody has answered, not even with an outage."""
         return key not in self._verdicts
 
     def is_askable(self, key: VerdictKey, *, now: datetime) -> bool:
-        """Whether to ask (again): never asked, or an outage that has had time to pass."""
-        if not isinstance(self._verdicts.get(key), Unreachable):
-            return key not in self._verdicts
-        return self._asked[key] + VERDICT_RETRY <= now
+        """Whether to ask (again): never asked, or an answer that has had time to change."""
+        verdict = self._verdicts.get(key)
+        return verdict is None or (not isinstance(verdict, Accepted) and self._due(key, verdict) <= now)
 
-    def has_outages(self) -> bool:
-        """Whether some question is still to be asked again."""
-        return any(isinstance(v, Unreachable) for v in self._verdicts.values())
+    def verdicts_due(self) -> Iterator[tuple[VerdictKey, datetime]]:
+        """When each question that was not answered with yes is to be asked again."""
+        return ((k, self._due(k, v)) for k, v in self._verdicts.items() if not isinstance(v, Accepted))
 
     def keep(self, connections: frozenset[tuple[Connection, str]], verdicts: frozenset[VerdictKey]) -> None:
         """Forget what nothing refers to any more, so that memory follows the cluster, not its history."""
         self._descriptions = {k: v for k, v in self._descriptions.items() if k in connections}
         self._verdicts = {k: v for k, v in self._verdicts.items() if k in verdicts}
         self._asked = {k: v for k, v in self._asked.items() if k in verdicts}
+        self._wanted = verdicts
+        self._spare.clear()
+
+    def _due(self, key: VerdictKey, verdict: Verdict) -> datetime:
+        return self._asked[key] + (VERDICT_RETRY if isinstance(verdict, Unreachable) else REJECTION_RETRY)
+
+    def _limit_spare(self) -> None:
+        while len(self._spare) > MAX_SPARE_VERDICTS:
+            forgotten = self._spare.popleft()
+            self._verdicts.pop(forgotten, None)
+            self._asked.pop(forgotten, None)

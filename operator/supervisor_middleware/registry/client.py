@@ -6,17 +6,29 @@ our certificate changes (Python gRPC does not reload client certificates).
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final, TypeVar, assert_never
 
 import grpc
 import grpc.aio
 
 from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.limits import TIMEOUT_MAX
 from supervisor_middleware.model.manifest import Dialect
 from supervisor_middleware.model.registration import Connection
-from supervisor_middleware.model.verdict import Described, Description, Outage, Undescribable, Unreachable, Verdict
+from supervisor_middleware.model.verdict import (
+    Accepted,
+    Described,
+    Description,
+    Outage,
+    Rejected,
+    Undescribable,
+    Unreachable,
+    Verdict,
+)
+from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.wire.channels import ClientIdentity, open_channel
 from supervisor_middleware.wire.codec import (
     DESCRIBE_REQUEST,
@@ -53,12 +65,14 @@ _Answer = TypeVar("_Answer")
 class RegistryClient:
     """Asks services on behalf of the control plane."""
 
-    def __init__(self, identity: Callable[[], ClientIdentity | None]) -> None:
+    def __init__(
+        self, identity: Callable[[], ClientIdentity | None], *, metrics: ControlMetrics | None = None
+    ) -> None:
         """`identity` gives the certificate to present now; it is asked before each call."""
-        self._identity = identity
+        self._identity, self._metrics = identity, metrics
         self._channels: dict[Connection, tuple[ClientIdentity | None, grpc.aio.Channel]] = {}
         self._permits: dict[str, asyncio.Semaphore] = {}
-        self._draining: set[asyncio.Task[None]] = set()
+        self._draining: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     async def describe(self, connection: Connection, *, registration_name: str) -> Description:
         """Ask a service what it is. The registration's timeout covers connecting and answering."""
@@ -69,9 +83,12 @@ class RegistryClient:
             except ManifestUndecodable as error:
                 return Undescribable(error.problem)
 
-        return await self._call(
+        answer = await self._call(
             connection, METHODS.describe, DESCRIBE_REQUEST, deadline=connection.timeout, read=read
         )
+        if self._metrics is not None:
+            self._metrics.describe.labels(_outcome(answer)).inc()
+        return answer
 
     async def validate_config(
         self, connection: Connection, *, dialect: Dialect, binding: str, config: JsonObject, deadline: timedelta
@@ -85,18 +102,28 @@ class RegistryClient:
                 return Unreachable(Outage.CALL_FAILED)
 
         request = encode_validate_config(dialect, binding=binding, config=config)
-        return await self._call(connection, METHODS.validate_config, request, deadline=deadline, read=read)
+        began = time.monotonic()
+        answer = await self._call(connection, METHODS.validate_config, request, deadline=deadline, read=read)
+        if self._metrics is not None:
+            self._metrics.validate_config.labels(_outcome(answer)).observe(time.monotonic() - began)
+        return answer
 
-    async def close(self) -> None:
-        """Close every channel."""
-        channels, self._channels = self._channels, {}
-        for _, channel in channels.values():
-            await channel.close(None)
-
-    async def forget(self, keep: frozenset[Connection]) -> None:
-        """Close the channels of connections nobody needs any more."""
+    def forget(self, keep: frozenset[Connection]) -> None:
+        """Close the channels of connections nobody needs any more, as soon as their calls have ended."""
         for connection in [c for c in self._channels if c not in keep]:
             _, channel = self._channels.pop(connection)
+            self._drain(channel)
+        endpoints = {c.endpoint for c in keep}
+        self._permits = {e: p for e, p in self._permits.items() if e in endpoints}
+
+    async def close(self) -> None:
+        """Close every channel; calls under way end as unreachable."""
+        draining = dict(self._draining)
+        for task in draining:
+            task.cancel()
+        await asyncio.gather(*draining, return_exceptions=True)
+        channels, self._channels = self._channels, {}
+        for channel in (*draining.values(), *(channel for _, channel in channels.values())):
             await channel.close(None)
 
     async def _call(
@@ -128,10 +155,29 @@ class RegistryClient:
         self._channels[connection] = (identity, channel)
         if known is not None:
             # Calls under way end on the certificate they began with.
-            draining = asyncio.create_task(known[1].close(connection.timeout.total_seconds()))
-            self._draining.add(draining)
-            draining.add_done_callback(self._draining.discard)
+            self._drain(known[1])
         return channel
+
+    def _drain(self, channel: grpc.aio.Channel) -> None:
+        task = asyncio.create_task(channel.close(TIMEOUT_MAX.total_seconds()))
+        self._draining[task] = channel
+        task.add_done_callback(lambda done: self._draining.pop(done, None))
+
+
+def _outcome(answer: Description | Verdict) -> str:
+    match answer:
+        case Described():
+            return "described"
+        case Undescribable():
+            return "undescribable"
+        case Accepted():
+            return "accepted"
+        case Rejected():
+            return "rejected"
+        case Unreachable(outage):
+            return outage.name.lower()
+        case _:
+            assert_never(answer)
 
 
 def _outage(error: grpc.aio.AioRpcError) -> Outage:

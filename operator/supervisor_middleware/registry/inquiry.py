@@ -58,16 +58,28 @@ class Services(Protocol):
         ...
 
 
+class Connected(Services, Protocol):
+    """Services, and the connections to them that are kept open."""
+
+    def forget(self, keep: frozenset[Connection]) -> None:
+        """Close what is not in `keep`, as soon as nobody uses it."""
+        ...
+
+
 class Inquirer:
     """Who is asked, bound once: what the reconciler and the webhook use."""
 
-    def __init__(self, client: Services, builtins: Mapping[str, BuiltinValidator]) -> None:
+    def __init__(self, client: Connected, builtins: Mapping[str, BuiltinValidator]) -> None:
         """`builtins` by binding ID."""
         self._client, self._builtins = client, builtins
 
     async def describe(self, connection: Connection, *, registration_name: str) -> Description:
         """Ask a service what it is."""
         return await self._client.describe(connection, registration_name=registration_name)
+
+    def forget(self, keep: frozenset[Connection]) -> None:
+        """Close connections that nothing refers to any more."""
+        self._client.forget(keep)
 
     async def ask(self, questions: Sequence[Question], *, deadline: timedelta) -> dict[VerdictKey, Verdict]:
         """A verdict for every question; see `ask_all`."""

@@ -1,0 +1,56 @@
+"""Which revisions are made, and which are dropped. PURE; the reconciler writes and deletes them.
+
+A revision counts from the moment its policy's status names it. Numbers are never used twice, also not those of
+revisions that were never committed or cannot be read.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from supervisor_middleware.control.decisions import accepted_reference
+from supervisor_middleware.model.revision import Revision
+from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
+
+KEPT_REVISIONS: Final = 2
+"""The current one and the one before it."""
+
+
+def revisions_by_policy(snapshot: Snapshot) -> Mapping[str, tuple[StoredRevision, ...]]:
+    """Every stored revision by its policy's UID, oldest first."""
+    found: dict[str, list[StoredRevision]] = {}
+    for stored in sorted(snapshot.revisions, key=lambda r: r.number):
+        found.setdefault(stored.revision.uid, []).append(stored)
+    return {uid: tuple(revisions) for uid, revisions in found.items()}
+
+
+def revision_to_store(
+    fresh: Revision, *, policy: Stored, stored: tuple[StoredRevision, ...], epoch: int
+) -> StoredRevision:
+    """`fresh` as it is to be saved; `stored` are the revisions there are of its policy, oldest first."""
+    digest = fresh.digest
+    if stored and stored[-1].digest == digest and stored[-1].epoch == epoch:
+        # Saved by a pass of ours whose status write was lost: the same content is the same revision.
+        return stored[-1]
+    named = accepted_reference(policy.status)
+    number = 1 + max(stored[-1].number if stored else 0, named[0] if named else 0)
+    return StoredRevision(name=f"{fresh.uid}-{number}", number=number, epoch=epoch, digest=digest, revision=fresh)
+
+
+def surplus(
+    by_policy: Mapping[str, tuple[StoredRevision, ...]],
+    *,
+    accepted: Mapping[str, StoredRevision],
+    needed: frozenset[str],
+) -> Iterator[StoredRevision]:
+    """Revisions nobody needs: older than the previous one, or of policies that are gone.
+
+    `needed` are policies (by UID) that are there or still leaving: without a revision in force, nothing is known of
+    theirs, so they keep all.
+    """
+    for uid, stored in by_policy.items():
+        current = accepted.get(uid)
+        if current is not None:
+            older = [r for r in stored if r.number < current.number]
+            yield from older[: 1 - KEPT_REVISIONS]
+        elif uid not in needed:
+            yield from stored

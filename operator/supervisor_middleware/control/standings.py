@@ -1,0 +1,65 @@
+"""What is known of each object at the end of a pass, ready to become a status. PURE."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision
+from supervisor_middleware.control.rollout import Rollout
+from supervisor_middleware.control.status import PolicyStanding, RegistrationStanding
+from supervisor_middleware.distribution.ledger import View
+from supervisor_middleware.model.snapshot import Stored, StoredRevision
+from supervisor_middleware.model.violation import Report, merge
+
+
+def policy_standing(
+    policy: PolicyDecision, accepted: StoredRevision | None, rollout: Rollout, *, view: Callable[[str, str], View]
+) -> PolicyStanding:
+    """How a policy stands if `accepted` is in force; `view` is asked by supervisor key and digest."""
+    uid = policy.stored.uid
+    conflicts = rollout.conflicts.get(uid, Report())
+    compiled = policy.compiled
+    report = None if compiled is None else merge((compiled.report, conflicts))
+    revision = None if compiled is None else compiled.revision
+    is_stored = revision is not None and accepted is not None and accepted.digest == revision.digest
+    return PolicyStanding(
+        # Valid, and yet not kept: nothing can be said before the next attempt.
+        report=None if revision is not None and not is_stored else report,
+        accepted=accepted,
+        is_current=is_stored and not conflicts.violations,
+        views=[view(key, rollout.generations[key].digest) for key in rollout.matched.get(uid, ())],
+    )
+
+
+def registration_standing(decision: RegistrationDecision, decisions: Decisions) -> RegistrationStanding:
+    """How a registration stands, and how many policies select a binding of it."""
+    accepted = decision.accepted
+    offered = frozenset(b.id for b in accepted.manifest.bindings) if accepted is not None else frozenset()
+    is_uncommitted = decision.report is not None and decision.report.is_valid and not decision.is_current
+    return RegistrationStanding(
+        report=None if is_uncommitted else decision.report,
+        accepted=accepted,
+        is_current=decision.is_current,
+        policies=sum(_uses(p, offered) for p in decisions.policies),
+        is_drifted=decision.is_drifted,
+        last_described=decision.last_described,
+    )
+
+
+def accepted_condition(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Status and reason of the condition `Accepted`; empty where there is none."""
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "Accepted":
+            return str(condition.get("status")), str(condition.get("reason"))
+    return "", ""
+
+
+def is_judged(stored: Stored) -> bool:
+    """Whether the stored status already is a verdict on the current spec."""
+    is_known = accepted_condition(stored.status)[0] in {"True", "False"}
+    return is_known and stored.status.get("observedGeneration") == stored.generation
+
+
+def _uses(policy: PolicyDecision, offered: frozenset[str]) -> bool:
+    current = policy.compiled.revision if policy.compiled is not None else None
+    in_force = current or (policy.accepted.revision if policy.accepted else policy.fallback)
+    return in_force is not None and any(e.binding in offered for e in in_force.entries)
