@@ -161,8 +161,11 @@ def test_events_tell_of_transitions_only_and_nothing_is_put_on_objects(
 
     installation.plane.kubectl("delete", "smw", namespace)
     installation.await_condition("sbp", "told", "Ready=False/BindingNotFound", namespace=namespace)
-    path = "spec.networkMiddlewares.one.middleware"
-    expected.append(("Warning", "BindingNotFound", f"{path}: no accepted registration serves this binding"))
+    note = (
+        "spec.networkMiddlewares.one.middleware: no accepted registration serves this binding (register the service "
+        "first (kind SupervisorMiddleware), or check the ID with smw describe ENDPOINT)"
+    )
+    expected.append(("Warning", "BindingNotFound", note))
     installation.wait("it is told", lambda: _events(installation, namespace, "told") == expected)
     for kind, name in (("sbp", "told"), ("pod", "agent-0")):
         metadata = installation.get(kind, name, namespace=namespace)["metadata"]
