@@ -179,15 +179,32 @@ async def test_a_deleted_policy_leaves_after_a_grace() -> None:
     assert not control.world.revisions
 
 
-async def test_a_replaced_policy_opens_no_window() -> None:
+async def test_a_replaced_policy_opens_no_window_and_closes_nothing() -> None:
     control = await a_settled()
     control.world.remove(POLICY)
     await control.settle()
     control.world.put(a_policy(uid="uid-2"))
     await control.reconciler.reconcile()
-    assert control.distributor.stages("coder") == ["redact (NeverAccepted)"]
+    # Not accepted yet: what it replaces still applies.
+    assert control.distributor.stages("coder") == ["redact"]
+    assert control.world.condition("uid-2", "Accepted")[0] == "Unknown"
     await control.settle()
     assert control.distributor.stages("coder") == ["redact"]
+    assert control.world.condition("uid-2", "Accepted")[0] == "True"
+
+
+async def test_a_replacement_that_is_refused_closes_its_hosts_after_the_grace() -> None:
+    control = await a_settled()
+    control.world.remove(POLICY)
+    control.world.put(a_policy(uid="uid-2", middleware="acme/nobody"))
+    await control.settle()
+    assert control.distributor.stages("coder") == ["redact"]
+    control.world.remove("uid-2")
+    control.world.put(a_policy(uid="uid-3", middleware="acme/nobody"))
+    await control.settle()
+    assert control.distributor.stages("coder") == ["redact"]
+    await control.later(11)
+    assert control.distributor.stages("coder") == ["redact (NeverAccepted)"]
 
 
 async def test_a_removed_registration_closes_what_needs_it() -> None:

@@ -192,13 +192,15 @@ class Reconciler:
         return {stored.revision.uid: stored for stored in outcomes if stored is not None}
 
     def _roll_out(self, snapshot: Snapshot, decisions: Decisions, accepted: _Accepted, *, now: datetime) -> Rollout:
-        present = {}
-        for policy in decisions.policies:
-            stored = accepted.get(policy.stored.uid)
-            revision = policy.fallback if stored is None else stored.revision
-            if revision is not None:
-                present[policy.stored.uid] = revision
-        revisions = (*present.values(), *self._leaving.observe(present, now=now))
+        fallbacks = {
+            p.stored.uid: p.fallback
+            for p in decisions.policies
+            if p.stored.uid not in accepted and p.fallback is not None
+        }
+        in_force = {
+            p.stored.uid: accepted[p.stored.uid].revision for p in decisions.policies if p.stored.uid in accepted
+        }
+        revisions = self._leaving.observe(in_force, fallbacks, now=now)
         return self._composer.roll_out(snapshot.sandboxes, revisions, bindings=decisions.registry.bindings)
 
     async def _collect(self, snapshot: Snapshot, accepted: _Accepted) -> None:

@@ -83,22 +83,28 @@ class Leaving:
     present: dict[str, Revision] = field(default_factory=dict)
     gone: dict[str, tuple[Revision, datetime]] = field(default_factory=dict)
 
-    def observe(self, present: Mapping[str, Revision], *, now: datetime) -> tuple[Revision, ...]:
-        """Take in the policies there are; returns those that left less than the grace ago.
+    def observe(
+        self, accepted: Mapping[str, Revision], fallbacks: Mapping[str, Revision], *, now: datetime
+    ) -> tuple[Revision, ...]:
+        """Take in the policies there are, by UID; returns everything that applies.
 
-        One that came back under the same name, or was replaced by it, has not left.
+        A policy that came back under the same name replaces what left once it is accepted. Until then, for the grace
+        at most, what left applies instead of the newcomer's fallback: a replacement neither opens a window nor closes
+        the hosts while services are asked.
         """
-        names = {r.policy for r in present.values()}
+        there = accepted.keys() | fallbacks.keys()
         for uid, revision in self.present.items():
-            if uid not in present:
+            if uid not in there:
                 self.gone.setdefault(uid, (revision, now))
+        replaced = {r.policy for r in accepted.values()}
         self.gone = {
             uid: (revision, since)
             for uid, (revision, since) in self.gone.items()
-            if uid not in present and revision.policy not in names and since + LEAVING_GRACE > now
+            if uid not in there and revision.policy not in replaced and since + LEAVING_GRACE > now
         }
-        self.present = dict(present)
-        return tuple(revision for revision, _ in self.gone.values())
+        staying = {revision.policy for revision, _ in self.gone.values()}
+        self.present = {**accepted, **{u: r for u, r in fallbacks.items() if r.policy not in staying}}
+        return (*self.present.values(), *(revision for revision, _ in self.gone.values()))
 
     def next_due(self) -> datetime | None:
         """When the next of them has left for good."""
