@@ -4,30 +4,34 @@ Every replica serves it. All `ValidateConfig` calls of a review run in parallel 
 webhook's own timeout. A review that cannot be judged is refused (fail closed), never let through.
 """
 
+import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import structlog
 from aiohttp import web
 
-from supervisor_middleware.control.admission import Decision, Review, decide_review, open_questions, parse_review
-from supervisor_middleware.control.admission import response as review_response
-from supervisor_middleware.control.decisions import Registry, decide_registry
+from supervisor_middleware.control.admission import decide_review, open_questions
+from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.inquiries import Asker
+from supervisor_middleware.control.reviews import Decision, Review, parse_review
+from supervisor_middleware.control.reviews import response as review_response
 from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Snapshot
-from supervisor_middleware.model.verdict import Unreachable, Verdict, VerdictKey
+from supervisor_middleware.model.verdict import Accepted
 from supervisor_middleware.registry.catalog import Catalog
-from supervisor_middleware.telemetry import ControlMetrics
+from supervisor_middleware.telemetry import ControlMetrics, where
 
 PATH: Final = "/validate"
 DEADLINE: Final = timedelta(seconds=8)
 """For all questions of one review; the configuration's timeoutSeconds is 10."""
+_WHOLE: Final = timedelta(seconds=1)
+"""For everything else of it."""
 # An AdmissionReview holds the object twice (old and new), each up to etcd's limit.
 MAX_REVIEW_BYTES: Final = 8 * 1024 * 1024
 
@@ -53,10 +57,11 @@ class Webhook:
         settings: CompilerSettings,
         metrics: ControlMetrics,
         now: Callable[[], datetime],
+        deadline: timedelta = DEADLINE,
     ) -> None:
-        """`catalog` is the reconciler's: what it knows is not asked again."""
+        """`catalog` is the reconciler's: what it knows is not asked again. `deadline` is for a review's questions."""
         self._source, self._catalog, self._asker = source, catalog, asker
-        self._settings, self._metrics, self._now = settings, metrics, now
+        self._settings, self._metrics, self._now, self._deadline = settings, metrics, now, deadline
 
     def application(self) -> web.Application:
         """The aiohttp application."""
@@ -68,13 +73,15 @@ class Webhook:
         """Gather what the review needs, then decide."""
         snapshot = await self._source.snapshot()
         registry = decide_registry(snapshot, self._catalog, settings=self._settings)
+        known = self._catalog.verdicts
+        asked = open_questions(review, snapshot, registry=registry, verdicts=known)
+        answers = await self._asker.ask(asked, deadline=self._deadline)
+        for key, verdict in answers.items():
+            # A no may be mended before the next attempt, so it is asked again then.
+            if isinstance(verdict, Accepted):
+                self._catalog.decided(key, verdict, now=self._now())
         return decide_review(
-            review,
-            snapshot,
-            bindings=registry.bindings,
-            verdicts=await self._verdicts(review, registry),
-            settings=self._settings,
-            pending=registry.pending,
+            review, snapshot, registry=registry, verdicts={**known, **answers}, settings=self._settings
         )
 
     async def _handle(self, request: web.Request) -> web.Response:
@@ -97,22 +104,14 @@ class Webhook:
 
     async def _answer(self, review: Review) -> Decision:
         try:
-            return await self.judge(review)
+            async with asyncio.timeout((self._deadline + _WHOLE).total_seconds()):
+                return await self.judge(review)
         except SupervisorMiddlewareError as error:
             _log.error("a review could not be judged", object=str(review.stored.subject), reason=str(error))
-        except Exception:  # noqa: BLE001 - whatever broke, the answer is a refusal and the server goes on
-            _log.exception("a review could not be judged", object=str(review.stored.subject))
+        except Exception as error:  # noqa: BLE001 - whatever broke, the answer is a refusal and the server goes on
+            _log.error("a review could not be judged", object=str(review.stored.subject), error=where(error))
         message = f"{review.stored.subject} could not be judged just now; try again (see the operator's log)"
         return Decision(is_allowed=False, is_retryable=True, message=message)
-
-    async def _verdicts(self, review: Review, registry: Registry) -> Mapping[VerdictKey, Verdict]:
-        asked = open_questions(review, registry.bindings)
-        known = self._catalog.verdicts
-        unknown = [q for q in asked if isinstance(known.get(q.key), Unreachable | None)]
-        answers = await self._asker.ask(unknown, deadline=DEADLINE)
-        for key, verdict in answers.items():
-            self._catalog.decided(key, verdict, now=self._now())
-        return {**known, **answers}
 
 
 async def serve(webhook: Webhook, *, host: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:

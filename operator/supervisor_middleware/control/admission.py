@@ -6,127 +6,61 @@ point at (a CA bundle that is not known is a warning), so a forged review reveal
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.compiler.questions import Question, questions
-from supervisor_middleware.compiler.registration import draft_registration
-from supervisor_middleware.control.decisions import accepted_by_policy
-from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.sandbox import GROUP
+from supervisor_middleware.compiler.registration import accept_registration, draft_registration
+from supervisor_middleware.control.decisions import Registry, accepted_by_policy
+from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
+from supervisor_middleware.control.rollout import Composer
+from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
-from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored
-from supervisor_middleware.model.verdict import Verdict, VerdictKey
-from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, report
+from supervisor_middleware.model.snapshot import Kind, Snapshot
+from supervisor_middleware.model.verdict import Accepted, Described, Verdict, VerdictKey
+from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, merge, report
 
 _MAX_WARNING: Final = 250
 _MAX_MESSAGE: Final = 16_000
-_MAX_CAUSES: Final = 32
 
 
-class Operation(StrEnum):
-    """The operations we are asked about. DELETE never comes here: with the operator gone, objects still delete."""
-
-    CREATE = "CREATE"
-    UPDATE = "UPDATE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
-    """An `AdmissionReview` request."""
-
-    uid: str
-    operation: Operation
-    stored: Stored
-    old: Stored | None
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether only metadata or status change: nothing to judge, nobody to ask."""
-        return self.old is not None and self.old.spec == self.stored.spec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The answer."""
-
-    is_allowed: bool
-    message: str = ""
-    is_retryable: bool = False
-    warnings: tuple[str, ...] = ()
-    violations: Report = Report()  # noqa: RUF009 - a frozen value
-
-
-ALLOWED: Final = Decision(is_allowed=True)
-
-
-def parse_review(body: object, *, now: datetime) -> Review:
-    """Read a request.
-
-    Raises:
-        InvalidInput: it is no `AdmissionReview` v1 about a kind and operation of ours.
-    """
-    request = body.get("request") if isinstance(body, Mapping) else None
-    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
-        raise InvalidInput("the body is not an AdmissionReview with a request")
-    try:
-        operation = Operation(str(request.get("operation")))
-        kind = Kind(str((request.get("kind") or {}).get("kind")))
-    except ValueError:
-        raise InvalidInput("this webhook reviews CREATE and UPDATE of our kinds only") from None
-    if not isinstance(request.get("object"), Mapping):
-        raise InvalidInput("the request holds no object")
-    old = request.get("oldObject")
-    return Review(
-        uid=request["uid"],
-        operation=operation,
-        stored=_stored(request, request["object"], kind=kind, now=now),
-        old=_stored(request, old, kind=kind, now=now) if isinstance(old, Mapping) else None,
-    )
-
-
-def open_questions(review: Review, bindings: Bindings) -> tuple[Question, ...]:
-    """What services must be asked for this review."""
-    if review.is_unchanged or review.stored.subject.kind != Kind.SANDBOX_POLICY:
+def open_questions(
+    review: Review, snapshot: Snapshot, *, registry: Registry, verdicts: Mapping[VerdictKey, Verdict]
+) -> tuple[Question, ...]:
+    """What services must be asked for this review: not what they said yes to before."""
+    if _is_free(review) or review.stored.subject.kind != Kind.SANDBOX_POLICY:
         return ()
     draft, _ = draft_policy(review.stored)
-    return questions(draft, bindings)
+    accepted = accepted_by_policy(snapshot).get(review.stored.uid)
+    held = frozenset(e.verdict for e in accepted.revision.entries) if accepted is not None else frozenset()
+    asked = questions(draft, registry.bindings)
+    return tuple(q for q in asked if q.digest not in held and not isinstance(verdicts.get(q.key), Accepted))
 
 
 def decide_review(
     review: Review,
     snapshot: Snapshot,
     *,
-    bindings: Bindings,
+    registry: Registry,
     verdicts: Mapping[VerdictKey, Verdict],
     settings: CompilerSettings,
-    pending: tuple[str, ...] = (),
 ) -> Decision:
     """Allow, or deny with every violation."""
-    if review.is_unchanged:
+    if _is_free(review):
         return ALLOWED
-    match review.stored.subject.kind:
+    subject = review.stored.subject
+    match subject.kind:
+        case Kind.SANDBOX_POLICY if Kind.SUPERVISOR_MIDDLEWARE in snapshot.unknown:
+            message = f"{subject} cannot be judged: registrations cannot be read now; try again"
+            return Decision(is_allowed=False, is_retryable=True, message=message)
         case Kind.SANDBOX_POLICY:
-            accepted = accepted_by_policy(snapshot).get(review.stored.uid)
-            found = compile_policy(
-                review.stored,
-                bindings=bindings,
-                verdicts=verdicts,
-                settings=settings,
-                accepted=None if accepted is None else accepted.revision,
-                pending=pending,
-            ).report
+            found = _judge_policy(review, snapshot, registry=registry, verdicts=verdicts, settings=settings)
         case Kind.SUPERVISOR_MIDDLEWARE:
-            _, found = draft_registration(review.stored, bundles=snapshot.bundles, settings=settings)
-            found = _without_references(found)
+            found = _judge_registration(review, snapshot, registry=registry, settings=settings)
         case _:
             return ALLOWED
-    return decision_of(review.stored.subject, found)
+    return decision_of(subject, found)
 
 
 def decision_of(subject: Subject, found: Report) -> Decision:
@@ -148,33 +82,70 @@ def decision_of(subject: Subject, found: Report) -> Decision:
     )
 
 
-def response(review_uid: str, decision: Decision) -> dict[str, Any]:
-    """The `AdmissionReview` to send back."""
-    answer: dict[str, Any] = {"uid": review_uid, "allowed": decision.is_allowed}
-    if decision.warnings:
-        answer["warnings"] = list(decision.warnings)
-    if not decision.is_allowed:
-        code, reason = (503, "ServiceUnavailable") if decision.is_retryable else (422, "Invalid")
-        answer["status"] = {
-            "code": code,
-            "reason": reason,
-            "message": decision.message,
-            "details": _details(decision),
-        }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+def _is_free(review: Review) -> bool:
+    return review.operation is Operation.DELETE or review.is_unchanged
 
 
-def _details(decision: Decision) -> dict[str, Any]:
-    """For machines, and for kubectl: of an `Invalid` answer it shows kind, name and causes, and not the message.
+def _judge_policy(
+    review: Review,
+    snapshot: Snapshot,
+    *,
+    registry: Registry,
+    verdicts: Mapping[VerdictKey, Verdict],
+    settings: CompilerSettings,
+) -> Report:
+    accepted = accepted_by_policy(snapshot)
+    mine = accepted.get(review.stored.uid)
+    compiled = compile_policy(
+        review.stored,
+        bindings=registry.bindings,
+        verdicts=verdicts,
+        settings=settings,
+        accepted=None if mine is None else mine.revision,
+        pending=registry.pending,
+    )
+    if compiled.revision is None:
+        return compiled.report
+    others = [r.revision for uid, r in accepted.items() if uid != review.stored.uid]
+    conflicts = _conflicts(compiled.revision, others, snapshot, registry=registry, settings=settings)
+    return merge((compiled.report, conflicts))
 
-    So a cause says all that the message says of a violation: hint and the service's words included.
-    """
-    violations = decision.violations.violations
-    causes = [{"reason": v.reason.value, "field": v.path, "message": str(replace(v, path=""))} for v in violations]
-    details: dict[str, Any] = {"causes": causes[:_MAX_CAUSES]}
-    if violations:
-        details |= {"group": GROUP, "kind": violations[0].subject.kind, "name": violations[0].subject.name}
-    return details
+
+def _conflicts(
+    revision: Revision, others: list[Revision], snapshot: Snapshot, *, registry: Registry, settings: CompilerSettings
+) -> Report:
+    """With policies that select the same sandboxes: ours if those are older, else a warning that theirs end."""
+    namespace = revision.policy.namespace
+    sandboxes = [s for s in snapshot.sandboxes if s.namespace == namespace]
+    neighbours = [r for r in others if r.policy.namespace == namespace]
+    composer = Composer(settings)
+    before = composer.roll_out(sandboxes, neighbours, bindings=registry.bindings).conflicts
+    after = composer.roll_out(sandboxes, (*neighbours, revision), bindings=registry.bindings).conflicts
+    names = {r.uid: r.policy for r in neighbours}
+    broken = [
+        Advice(
+            subject=revision.policy,
+            path="spec",
+            message=f"{names[uid]} would conflict with this older policy for the same sandboxes, and no longer run",
+        )
+        for uid in after
+        if uid != revision.uid and uid not in before
+    ]
+    return merge((after.get(revision.uid, Report()), report((), broken)))
+
+
+def _judge_registration(
+    review: Review, snapshot: Snapshot, *, registry: Registry, settings: CompilerSettings
+) -> Report:
+    """Never dials: the manifest is what was accepted, if the endpoint is the same."""
+    draft, found = draft_registration(review.stored, bundles=snapshot.bundles, settings=settings)
+    accepted = {r.stored.uid: r.accepted for r in registry.registrations if r.accepted is not None}
+    mine = accepted.pop(review.stored.uid, None)
+    endpoint = None if draft.connection is None else draft.connection.endpoint
+    if mine is not None and mine.connection.endpoint == endpoint:
+        _, judged = accept_registration(draft, Described(mine.manifest), others=accepted.values())
+        found = merge((found, judged))
+    return _without_references(found)
 
 
 def _without_references(found: Report) -> Report:
@@ -183,29 +154,6 @@ def _without_references(found: Report) -> Report:
     advice = [Advice(subject=v.subject, path=v.path, message=f"{v.message} yet") for v in missing]
     rest = [v for v in found.violations if v.reason is not Reason.REFERENCE_NOT_FOUND]
     return report(rest, (*found.warnings, *advice))
-
-
-def _stored(request: Mapping[str, Any], body: Mapping[str, Any], *, kind: Kind, now: datetime) -> Stored:
-    metadata = body.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    namespace = request.get("namespace") or None
-    name = metadata.get("name") or request.get("name") or metadata.get("generateName") or "(unnamed)"
-    spec, status = body.get("spec"), body.get("status")
-    return Stored(
-        subject=Subject(kind=kind.value, namespace=namespace, name=str(name)),
-        uid=str(metadata.get("uid") or ""),
-        generation=int(metadata.get("generation") or 0),
-        created_at=_time(metadata.get("creationTimestamp"), now),
-        spec=spec if isinstance(spec, Mapping) else {},
-        status=status if isinstance(status, Mapping) else {},
-    )
-
-
-def _time(text: object, now: datetime) -> datetime:
-    try:
-        return datetime.fromisoformat(str(text)) if text else now
-    except ValueError:
-        return now
 
 
 def _clip(text: str, limit: int) -> str:

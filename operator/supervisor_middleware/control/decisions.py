@@ -90,7 +90,7 @@ class Registry:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a service that was never accepted is still being described: its bindings may be there in a moment."""
+        """Whether a service that was never accepted is still being described: its bindings may come in a moment."""
         return any(r.accepted is None and r.report is None for r in self.registrations)
 
 

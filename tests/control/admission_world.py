@@ -1,0 +1,117 @@
+"""A world and a review out of a golden input, answered as the webhook answers.
+
+world:
+  registrations: {acme: {bindings: [acme/redactor], maxBodyBytes: 65536}}   # accepted, unless `pending: true`
+  policies: {redaction: {spec: ..., age: 1d}}                                  # accepted as they are
+  sandboxes: {coder: {app: x}}
+  verdicts: {acme/redactor: Accepted | {rejected: text} | DEADLINE_EXCEEDED}
+  unknown: [SupervisorMiddleware]
+review: {operation: CREATE, object: {kind, metadata, spec}, oldObject: ...}
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from supervisor_middleware.compiler.pipeline import compile_policy
+from supervisor_middleware.control.admission import decide_review, open_questions
+from supervisor_middleware.control.decisions import decide_registry
+from supervisor_middleware.control.reviews import parse_review, response
+from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
+from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unreachable, Verdict
+from supervisor_middleware.registry.catalog import Catalog
+from tests.builders import (
+    NAMESPACE,
+    NOW,
+    a_binding,
+    a_connection,
+    a_manifest,
+    a_policy,
+    a_registration,
+    a_sandbox,
+    an_accepted_registration,
+    some_settings,
+)
+
+SETTINGS = some_settings()
+
+
+def answer(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Who would be asked, and what the API server is told."""
+    world = case.get("world", {})
+    snapshot = read_world(world)
+    review = parse_review(admission_review(case["review"]), now=NOW)
+    registry = decide_registry(snapshot, Catalog(), settings=SETTINGS)
+    asked = open_questions(review, snapshot, registry=registry, verdicts={})
+    verdicts = {q.key: _verdict(world.get("verdicts", {}).get(q.key.binding, "Accepted")) for q in asked}
+    decision = decide_review(review, snapshot, registry=registry, verdicts=verdicts, settings=SETTINGS)
+    return {"asked": [q.key.binding for q in asked], "response": response(review.uid, decision)["response"]}
+
+
+def admission_review(review: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole `AdmissionReview` around what a case says of it."""
+    of = review.get("object") or review.get("oldObject") or {}
+    request = {
+        "uid": "review-1",
+        "kind": {"group": "middleware.openshell.io", "version": "v1alpha1", "kind": of.get("kind")},
+        "namespace": of.get("metadata", {}).get("namespace"),
+        "name": of.get("metadata", {}).get("name"),
+        **review,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def read_world(world: Mapping[str, Any]) -> Snapshot:
+    registrations = tuple(_registration(n, r or {}) for n, r in world.get("registrations", {}).items())
+    snapshot = Snapshot(
+        registrations=registrations,
+        sandboxes=tuple(a_sandbox(n, labels=labels or {}) for n, labels in world.get("sandboxes", {}).items()),
+        unknown=frozenset(world.get("unknown", ())),
+    )
+    pairs = tuple(_policies(world.get("policies", {}), snapshot))
+    return replace(snapshot, policies=tuple(p for p, _ in pairs), revisions=tuple(r for _, r in pairs))
+
+
+def _registration(name: str, fields: Mapping[str, Any]) -> Stored:
+    endpoint = f"https://{name}.svc:443"
+    stored = a_registration(name, grpcEndpoint=endpoint, maxBodyBytes=fields.get("maxBodyBytes", 65536))
+    if fields.get("pending"):
+        return stored
+    bindings = [a_binding(b, max_body_bytes=fields.get("capability", 65536)) for b in fields["bindings"]]
+    accepted = an_accepted_registration(
+        name,
+        manifest=a_manifest(*bindings),
+        connection=a_connection(endpoint),
+        max_body_bytes=fields.get("maxBodyBytes", 65536),
+    )
+    return replace(stored, status={"accepted": dict(accepted.to_json())})
+
+
+def _policies(policies: Mapping[str, Any], snapshot: Snapshot) -> Iterator[tuple[Stored, StoredRevision]]:
+    registry = decide_registry(snapshot, Catalog(), settings=SETTINGS)
+    for name, fields in policies.items():
+        created = NOW - timedelta(days=fields.get("daysOld", 1))
+        stored = a_policy(name, namespace=fields.get("namespace", NAMESPACE), spec=fields["spec"], created_at=created)
+        yes = _SaysYes()
+        compiled = compile_policy(stored, bindings=registry.bindings, verdicts=yes, settings=SETTINGS)
+        assert compiled.revision is not None, compiled.report
+        revision = StoredRevision(
+            name=f"{stored.uid}-1", number=1, epoch=1, digest=compiled.revision.digest, revision=compiled.revision
+        )
+        yield replace(stored, status={"accepted": {"revision": 1, "epoch": 1, "digest": revision.digest}}), revision
+
+
+class _SaysYes(dict[Any, Verdict]):
+    def get(self, key: Any, default: Any = None) -> Verdict:
+        return Accepted()
+
+
+def _verdict(said: Any) -> Verdict:
+    match said:
+        case "Accepted":
+            return Accepted()
+        case {"rejected": reason}:
+            return Rejected(reason)
+        case _:
+            return Unreachable(Outage[said])
