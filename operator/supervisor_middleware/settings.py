@@ -1,22 +1,28 @@
 """What an administrator sets: environment (`SMW_...`) and flags, read once into frozen values.
 
-Past this module nobody reads the environment.
+Past this module nobody reads the environment. Messages name what is allowed, never what was given: it may be a secret
+in the wrong place.
 """
 
+import json
+import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.durations import DEADLINE_PATTERN
 from supervisor_middleware.model.settings import Loopback, Unselected
-from supervisor_middleware.pki.spiffe import SpiffeId
+from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
 
 TRUST_DOMAIN: Final = "openshell.internal"
 AUDIENCE: Final = "supervisor-middleware"
 LEAF_LIFETIME: Final = timedelta(hours=24)
+
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
 def _trust_domain(text: str) -> str:
@@ -26,15 +32,64 @@ def _trust_domain(text: str) -> str:
         raise ValueError(str(error)) from error
 
 
+def _label(text: str) -> str:
+    if not is_label(text):
+        raise ValueError("must be a lower-case DNS label of at most 63 characters")
+    return text
+
+
+def _subdomain(text: str) -> str:
+    if not is_subdomain(text):
+        raise ValueError("must be a lower-case DNS name")
+    return text
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or int(port[:6]) > 65535:
+        raise ValueError("must be HOST:PORT")
+    return text
+
+
+def _duration(value: object) -> object:
+    """Our grammar (`24h`) first; what else pydantic reads (`PT24H`) is left to it."""
+    if not isinstance(value, str) or (match := re.fullmatch(DEADLINE_PATTERN[1:-1], value[:16], re.ASCII)) is None:
+        return value
+    unit = match.group(1)
+    return timedelta(**{_UNITS[unit]: int(value.removesuffix(unit))})
+
+
+def _list(value: object) -> object:
+    """Between commas, or JSON."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("must be a list: a, b or a JSON array") from None
+    return tuple(part for part in (p.strip() for p in value.split(",")) if part)
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
 TrustDomain = Annotated[str, AfterValidator(_trust_domain)]
-LeafLifetime = Annotated[timedelta, Field(ge=timedelta(minutes=1), le=timedelta(days=7))]
+LeafLifetime = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(minutes=1), le=timedelta(days=7))]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Address = Annotated[str, AfterValidator(_address)]
+Namespace = Annotated[str, AfterValidator(_label)]
+Name = Annotated[str, AfterValidator(_subdomain)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_list)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
 
 class _Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="SMW_", frozen=True, extra="ignore")
+    # A template that renders an absent value leaves an empty one: that is no setting.
+    model_config = SettingsConfigDict(env_prefix="SMW_", env_ignore_empty=True, frozen=True, extra="ignore")
 
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
 
 
 class ControlPlaneSettings(_Settings):
@@ -54,11 +109,11 @@ class ControlPlaneSettings(_Settings):
 class OperatorSettings(ControlPlaneSettings):
     """`smw operator`."""
 
-    namespace: str = "supervisor-middleware"
+    namespace: Namespace = "supervisor-middleware"
     kubeconfig: Path | None = None
     audience: str = AUDIENCE
     webhook_port: Port = 9443
-    webhook_names: tuple[str, ...] = ()
+    webhook_names: Names = ()
     webhook_configuration: str = "supervisor-middleware"
 
 
@@ -74,15 +129,16 @@ class SupervisorSettings(_Settings):
     """`smw supervisor`. `operators` are hosts: the operator's replicas, tried in turn."""
 
     trust_domain: TrustDomain = TRUST_DOMAIN
-    namespace: str = "default"
-    sandbox: str
-    operators: tuple[str, ...] = ("127.0.0.1",)
+    namespace: Namespace = "default"
+    sandbox: Name
+    operators: Annotated[Names, Field(min_length=1)] = ("127.0.0.1",)
     enrollment_port: Port = 8443
     discovery_port: Port = 8444
     trust_bundle: Path = Path("/etc/supervisor-middleware/trust/ca.crt")
     token_file: Path | None = None
     state: Path = Path(".state/supervisor")
-    listen: str = "127.0.0.1:15001"
-    upstream: str | None = None
+    listen: Address = "127.0.0.1:15001"
+    upstream: Address | None = None
+    health_host: str = "127.0.0.1"
     health_port: Port = 8081
     audit_file: Path | None = None

@@ -84,6 +84,19 @@ class SupervisorMetrics:
         self.configured = Gauge(
             f"{_PREFIX}configured", "1 where a known-good generation is served.", registry=self.registry
         )
+        self.waiting = Gauge(
+            f"{_PREFIX}waiting",
+            "1 while last-known-good is served because a newer generation needs a service that is missing.",
+            registry=self.registry,
+        )
+        self.connected = Gauge(
+            f"{_PREFIX}connected", "1 while there is a stream to the operator.", registry=self.registry
+        )
+        self.saved = Gauge(
+            f"{_PREFIX}saved",
+            "1 while a restart would find what is served; 0: look at the disk.",
+            registry=self.registry,
+        )
 
     def render(self) -> bytes:
         """The exposition format."""
@@ -97,17 +110,45 @@ def where(error: BaseException) -> str:
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Structured lines on stderr: readable on a terminal, JSON elsewhere."""
+    """Structured lines on stderr, ours and libraries' alike: readable on a terminal, JSON elsewhere.
+
+    An exception is a type and a place in them, never its text. Of libraries only warnings are shown.
+    """
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     )
+    common: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _without_text,
+    ]
+    number = logging.getLevelNamesMapping()[level]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        processors=[*common, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=common,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+    logging.getLogger("supervisor_middleware").setLevel(number)
+
+
+def _without_text(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    given = event.pop("exc_info", None)
+    match given:
+        case BaseException():
+            error: BaseException | None = given
+        case (_, BaseException() as error, _):
+            pass
+        case _:
+            error = sys.exc_info()[1] if given else None
+    if error is not None:
+        event["error"] = where(error)
+    return event

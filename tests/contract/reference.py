@@ -5,7 +5,6 @@ words yet is still listed.
 """
 
 import ast
-import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -132,8 +131,8 @@ def settings() -> bytes:
     """Every `SMW_...` name by command."""
     intro = (
         "Read once, at the start, from the environment. A flag wins over the environment. A setting that is wrong "
-        "ends the command with exit code 2 and names the setting, never its value. Durations are ISO 8601 "
-        '(`PT24H`) or `HH:MM:SS`; lists are JSON (`["a", "b"]`).'
+        "ends the command with exit code 2 and names the setting, never its value. Durations are an integer "
+        'with `s`, `m` or `h` (`24h`), or ISO 8601; lists are separated by commas, or JSON (`["a", "b"]`).'
     )
     parts = []
     for command, model in (
@@ -165,11 +164,11 @@ def _default(info: FieldInfo) -> str:
         return "required" if info.is_required() else ""
     match value:
         case timedelta():
-            return code(f"PT{value // timedelta(hours=1)}H")
+            return code(f"{value // timedelta(hours=1)}h")
         case Enum():
             return code(value.value)
         case tuple():
-            return code(json.dumps(value)) if value else ""
+            return code(", ".join(value)) if value else ""
         case _:
             return code(value)
 

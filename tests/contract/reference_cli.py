@@ -45,6 +45,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     usage = " ".join((f"smw {name}", *(_argument(a) for a in arguments), *(["[OPTIONS]"] if options else ())))
     yield f"## smw {name}"
     yield f"{code(usage)}\n\n{_prose(command.help)}"
+    if command.epilog:
+        lead, _, example = command.epilog.partition(":")
+        yield f"{lead}: {code(example.strip())}"
     if parameters:
         yield table(("Parameter", "Default", "Meaning"), (_row(p) for p in (*arguments, *options)))
 
@@ -53,13 +56,12 @@ def _row(parameter: Any) -> tuple[str, str, str]:
     if parameter.param_type_name == "argument":
         return code(_argument(parameter)), "", parameter.help or ""
     spelled = ", ".join(code(o) for o in (*parameter.opts, *parameter.secondary_opts))
-    values = _choices(parameter)
     repeat = " May be repeated." if parameter.multiple else ""
-    return spelled, _default(parameter.default), f"{parameter.help or ''}{values}{repeat}"
+    return spelled, _default(parameter.default), f"{parameter.help or ''}{repeat}"
 
 
 def _argument(parameter: Any) -> str:
-    name = str(parameter.metavar or parameter.name).upper() + ("..." if parameter.nargs != 1 else "")
+    name = str(parameter.metavar or parameter.name) + ("..." if parameter.nargs != 1 else "")
     return name if parameter.required else f"[{name}]"
 
 
@@ -67,11 +69,6 @@ def _default(value: Any) -> str:
     if value is None or value is False or value == "" or callable(value):
         return ""
     return code(value.value if isinstance(value, Enum) else value)
-
-
-def _choices(parameter: Any) -> str:
-    default = parameter.default
-    return f" One of {', '.join(code(m.value) for m in type(default))}." if isinstance(default, Enum) else ""
 
 
 def _prose(text: str | None) -> str:

@@ -55,6 +55,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "host": "Address the ports are bound on.",
     "enrollment_port": "Enrolment: server TLS only.",
     "discovery_port": "Generations: a client certificate is required.",
+    "health_host": "Address the health port is bound on; `0.0.0.0` for probes of the kubelet.",
     "health_port": "`/healthz`, `/readyz` and `/metrics`, plain HTTP.",
     "leaf_lifetime": "Validity of certificates we issue, 1 minute to 7 days; supervisors get a new one at half of it.",
     "unselected": "What a sandbox does that no policy selects: lets requests pass, or refuses them.",

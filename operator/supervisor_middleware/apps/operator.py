@@ -15,7 +15,7 @@ import time
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -24,13 +24,15 @@ from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.handlers import keep_watching
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.pki.authority import Authority, IpAddress
 from supervisor_middleware.pki.credentials import Credentials, renewal_time
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
 from supervisor_middleware.sources.cluster_authority import ClusterAuthority
-from supervisor_middleware.sources.cluster_store import ClusterStore
+from supervisor_middleware.sources.cluster_store import ClusterStore, Fenced
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.webhook import Webhook, serve
@@ -45,9 +47,35 @@ async def run_operator(settings: OperatorSettings) -> None:
 
     Raises:
         InvalidInput: the kubeconfig, the CA Secret or a setting is no good; says what to do.
+        Unavailable: an address is taken, or an operator of a newer epoch leads.
     """
     async with await connect(settings.kubeconfig) as api:
         await _Operator(settings, api).run()
+
+
+class LeadersStore(ClusterStore):
+    """The store of an operator that leads, which learns here when another one does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """As `ClusterStore`."""
+        super().__init__(*arguments, **options)
+        self._fenced: asyncio.Queue[Fenced] = asyncio.Queue()
+
+    async def write_status(self, stored: Stored, status: JsonObject) -> None:
+        """As `ClusterStore`; besides, a refusal because of a newer epoch ends `until_fenced`."""
+        try:
+            await super().write_status(stored, status)
+        except Fenced as error:
+            self._fenced.put_nowait(error)
+            raise
+
+    async def until_fenced(self) -> None:
+        """Wait until a newer operator has written.
+
+        Raises:
+            Fenced: it has. Two must not distribute side by side; the platform starts us again, with a newer epoch.
+        """
+        raise Fenced(f"{await self._fenced.get()}: this one steps down")
 
 
 class _Operator:
@@ -71,25 +99,30 @@ class _Operator:
             tasks.create_task(keep_watching(self._source, credentials=self._api.credentials, stop=asyncio.Event()))
             authority = await self._authority()
             epoch = await self._epoch()
-            self._control_plane = control_plane = ControlPlane(self._parts(authority, epoch))
+            store = self._store()
+            self._control_plane = control_plane = ControlPlane(self._parts(authority, epoch, store))
             _log.info("this operator leads", epoch=epoch)
             self._metrics.leader.set(1)
+            tasks.create_task(store.until_fenced())
             tasks.create_task(control_plane.run())
             tasks.create_task(self._serve_webhook(control_plane))
 
-    def _parts(self, authority: Authority, epoch: int) -> Parts:
+    def _store(self) -> LeadersStore:
+        return LeadersStore(
+            self._api,
+            source=self._source,
+            namespace=self._settings.namespace,
+            instance=socket.gethostname(),
+            now=utc_now,
+        )
+
+    def _parts(self, authority: Authority, epoch: int, store: ClusterStore) -> Parts:
         settings = self._settings
         return Parts(
             settings=settings,
             namespace=settings.namespace,
             source=self._source,
-            store=ClusterStore(
-                self._api,
-                source=self._source,
-                namespace=settings.namespace,
-                instance=socket.gethostname(),
-                now=utc_now,
-            ),
+            store=store,
             authority=authority,
             reviewer=PodTokenReviewer(self._api, audience=settings.audience),
             epoch=epoch,

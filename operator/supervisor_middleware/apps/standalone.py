@@ -15,7 +15,7 @@ import structlog
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.errors import Untrusted
+from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.violation import Report
 from supervisor_middleware.pki.spiffe import SandboxIdentity
@@ -80,6 +80,8 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         InvalidInput: the folder, the state directory or a setting is no good; says what to do.
         Unavailable: another control plane has the state directory, or an address is taken.
     """
+    if not await asyncio.to_thread(folder.exists):
+        raise InvalidInput(f"{folder}: no such folder; it holds registrations, policies and sandboxes as YAML")
     authority = load_or_create_authority(settings.state, trust_domain=settings.trust_domain, now=utc_now())
     sink = JsonLinesSink(
         settings.audit_file or settings.state / "audit.jsonl",

@@ -25,6 +25,7 @@ from supervisor_middleware.audit.events import Bypassed, Event, Failed, Invoked
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware.builtins import BUILTINS
+from supervisor_middleware.pki.files import make_directory
 from supervisor_middleware.pki.spiffe import SpiffeId, supervisor_id
 from supervisor_middleware.settings import SupervisorSettings
 from supervisor_middleware.supervisor.announcements import Announcer
@@ -64,7 +65,7 @@ async def run_supervisor(settings: SupervisorSettings) -> None:
         Unavailable: an address is taken, Envoy does not start, or another supervisor has the state directory.
     """
     owner = supervisor_id(settings.trust_domain, namespace=settings.namespace, sandbox=settings.sandbox)
-    settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(settings.state)
     store = open_store(settings.state / "generation", owner=str(owner))
     with contextlib.closing(store):
         await _Supervisor(settings, owner=owner, store=store).run()
@@ -142,7 +143,7 @@ class _Supervisor:
             stack.callback(self._runtime.stop)
             stack.callback(self._sink.close)
             probes = Probes(alive=lambda: None, ready=self._readiness, metrics=self._render_metrics)
-            health = await serve_health(probes, host="127.0.0.1", port=self._settings.health_port)
+            health = await serve_health(probes, host=self._settings.health_host, port=self._settings.health_port)
             stack.push_async_callback(health.cleanup)
             await self._serve_traffic(stack)
             async with asyncio.TaskGroup() as tasks:
@@ -195,8 +196,12 @@ class _Supervisor:
         return None if self._runtime.is_ready else "never configured: no known-good generation is served"
 
     def _render_metrics(self) -> bytes:
-        self._metrics.configured.set(self._runtime.is_ready)
-        return self._metrics.render()
+        metrics = self._metrics
+        metrics.configured.set(self._runtime.is_ready)
+        metrics.waiting.set(self._keeper.is_waiting)
+        metrics.connected.set(self._subscriber.is_connected)
+        metrics.saved.set(self._persistence.is_saved)
+        return metrics.render()
 
 
 def _own_bundle(settings: SupervisorSettings) -> Path:
@@ -218,6 +223,4 @@ def _addresses(hosts: tuple[str, ...], port: int) -> tuple[str, ...]:
 
 def _address(text: str) -> TcpAddress:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidInput(f"{text}: an address is HOST:PORT")
-    return TcpAddress(host, int(port))
+    return TcpAddress(host.removeprefix("[").removesuffix("]"), int(port))

@@ -6,6 +6,8 @@ and then breaks things: what was expected stands beside what happened.
 
 import json
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -31,7 +33,8 @@ _POLICY: Final = ("SandboxPolicy", "quickstart", "outbound")
 
 
 def run(*, keep: bool) -> int:
-    """Tell the story; 0 if every step went as expected."""
+    """Tell the story; 0 if every step went as expected. On SIGTERM too nothing is left running."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     timeline = Timeline("demo")
     folder = Path(tempfile.mkdtemp(prefix="smw-demo-"))
     try:

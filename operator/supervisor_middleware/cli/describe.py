@@ -9,17 +9,17 @@ from typing import Any
 
 import typer
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from supervisor_middleware.cli.identities import client_identity
-from supervisor_middleware.cli.main import Output
+from supervisor_middleware.cli.options import Output
+from supervisor_middleware.cli.tables import console, table
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import parse_timeout
 from supervisor_middleware.model.identifiers import status_text
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
 from supervisor_middleware.model.verdict import Described, Description, Undescribable, Unreachable
+from supervisor_middleware.pki.bundles import parse_bundle
 from supervisor_middleware.registry.client import RegistryClient
 
 
@@ -65,11 +65,9 @@ def _connection(target: Target) -> Connection:
         raise InvalidInput("the endpoint must begin with https:// (or http:// for plaintext)")
     try:
         timeout = parse_timeout(target.timeout)
-        bundle = "" if target.ca is None else target.ca.read_text()
     except ValueError as error:
         raise InvalidInput(f"--timeout {error}") from None
-    except OSError as error:
-        raise InvalidInput(f"{target.ca}: {error.strerror}") from error
+    bundle = "" if target.ca is None else _certificates(target.ca)
     authentication = ClientAuthentication.NONE if target.credentials is None else ClientAuthentication.MUTUAL_TLS
     return Connection(
         endpoint=target.endpoint,
@@ -78,6 +76,17 @@ def _connection(target: Target) -> Connection:
         server_name=target.server_name,
         client_authentication=authentication,
     )
+
+
+def _certificates(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+        parse_bundle(content)
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    return content.decode("ascii", "replace")
 
 
 async def _ask(connection: Connection, target: Target) -> Description:
@@ -104,15 +113,15 @@ def _table(manifest: Manifest) -> None:
     # A service's own text on somebody's terminal: only what cannot carry control characters.
     version = status_text(manifest.service_version)
     typer.echo(f"{status_text(manifest.name)} {version} (dialect {manifest.dialect.value})")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("BINDING", "OPERATION", "PHASE", "MAX BODY", "TIMEOUT"):
-        table.add_column(column, justify="right" if column == "MAX BODY" else "left")
-    for binding in manifest.bindings:
-        table.add_row(
+    columns = ("BINDING", "OPERATION", "PHASE", "MAX BODY>", "TIMEOUT>")
+    rows = (
+        (
             status_text(binding.id),
             binding.operation.value,
             binding.phase.value,
             str(binding.max_body_bytes),
             status_text(binding.timeout) if binding.timeout else "-",
         )
-    Console().print(table)
+        for binding in manifest.bindings
+    )
+    console().print(table(columns, rows))

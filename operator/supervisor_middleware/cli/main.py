@@ -1,62 +1,64 @@
 """The command line. Exit codes: 0 good, 1 the answer is bad, 2 no answer (usage, I/O, unreachable)."""
 
+import os
 import sys
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from supervisor_middleware.cli.options import Form, LoopbackOption, Output, OutputOption, StateOption
 from supervisor_middleware.errors import SupervisorMiddlewareError
+
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
+_EXTRAS: Final = {
+    "aiohttp": "operator",
+    "kopf": "operator",
+    "kubernetes": "operator",
+    "watchfiles": "operator",
+    "envoy": "supervisor",
+    "udpa": "supervisor",
+    "validate": "supervisor",
+    "xds": "supervisor",
+}
 
 app = typer.Typer(
     name="smw",
     help="Supervisor middleware (OpenShell RFC 0009): decide what may leave an AI agent's sandbox.",
+    epilog="Begin with:  smw demo",
     no_args_is_help=True,
     add_completion=True,
+    context_settings=_CONTEXT,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
 )
 token_app = typer.Typer(no_args_is_help=True, help="Join tokens for supervisors outside a cluster.")
 app.add_typer(token_app, name="token")
 
 
-class Output(StrEnum):
-    """How an answer is shown."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Form(StrEnum):
-    """How a report is shown."""
-
-    TEXT = "text"
-    GITHUB = "github"
-
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for machines.")]
-StateOption = Annotated[Path, typer.Option("--state", help="Where the CA, revisions and status are kept.")]
-
-
 def main() -> None:
     """Entry point: errors of ours become one line and exit code 2, never a traceback."""
+    # gRPC's core writes to stderr by itself, in a form of its own, what we say in ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
-        app()
+        app(prog_name="smw")
     except SupervisorMiddlewareError as error:
-        typer.echo(f"smw: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
+    except OSError as error:
+        _fail(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except ModuleNotFoundError as error:
-        extra = {"kopf": "operator", "kubernetes": "operator", "aiohttp": "operator", "envoy": "supervisor"}
-        wanted = extra.get((error.name or "").partition(".")[0])
+        wanted = _EXTRAS.get((error.name or "").partition(".")[0])
         if wanted is None:
             raise
-        typer.echo(f"smw: this command needs more: pip install 'supervisor-middleware[{wanted}]'", err=True)
-        sys.exit(2)
+        _fail(f"this command needs more: pip install 'supervisor-middleware[{wanted}]'")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _fail(problem: str) -> None:
+    typer.echo(f"smw: {problem}", err=True)
+    sys.exit(2)
 
 
 def _show_version(wanted: bool) -> None:
@@ -68,27 +70,34 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Supervisor middleware (OpenShell RFC 0009): decide what may leave an AI agent's sandbox."""
 
 
-@app.command()
+@app.command(epilog="Example:  smw validate policies/ --manifests manifests.yaml")
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Files and folders of YAML; - is standard input.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH", help="Files and folders of YAML; - is standard input.")
+    ],
     manifests: Annotated[
-        list[Path] | None, typer.Option(help="Manifests recorded with smw describe -o yaml; repeat for more.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Manifests recorded with smw describe -o yaml; repeatable."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Ask the services themselves.")] = False,
-    credentials: Annotated[Path | None, typer.Option(help="Folder with tls.crt, tls.key, ca.crt for --live.")] = None,
-    allow_loopback: Annotated[bool, typer.Option(help="Accept loopback endpoints (one machine, tests).")] = False,
-    form: Annotated[Form, typer.Option("--format", help="github annotates a CI run.")] = Form.TEXT,
+    credentials: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Holds tls.crt, tls.key, ca.crt for --live.")
+    ] = None,
+    allow_loopback: LoopbackOption = False,
+    form: Annotated[
+        Form, typer.Option("--format", metavar="FORM", help="text, or github: annotations of a CI run.")
+    ] = Form.TEXT,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check registrations, policies and sandboxes: every problem at once.
+    """Check registrations, policies and sandboxes.
 
-    Exit code 1 if something is wrong. Example: `smw validate policies/ --manifests manifests.yaml`
+    Every problem is shown at once; the exit code is 1 if there is one.
     """
     from supervisor_middleware.cli import validate_render
     from supervisor_middleware.cli.validate import Options, run
@@ -106,14 +115,14 @@ def validate(
     raise typer.Exit(run(options))
 
 
-@app.command()
+@app.command(epilog="Example:  smw standalone examples/quickstart")
 def standalone(
-    folder: Annotated[Path, typer.Argument(help="Folder of YAML: registrations, policies, sandboxes.")],
-    state: StateOption = Path(".state/standalone"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="YAML files: registrations, policies, sandboxes.")],
+    state: StateOption = None,
 ) -> None:
-    """Run the control plane over a folder, without a cluster.
+    """Run the control plane over a folder, no cluster.
 
-    Settings come from the environment (SMW_...). Example: `smw standalone examples/quickstart`
+    Settings come from the environment (SMW_...) too.
     """
     from supervisor_middleware.apps.standalone import run_standalone
     from supervisor_middleware.cli.running import run_until_stopped, settings_of
@@ -123,76 +132,81 @@ def standalone(
     run_until_stopped(run_standalone(folder, settings), log_level=settings.log_level)
 
 
-@app.command()
+@app.command(epilog="Example:  smw operator --kubeconfig ~/.kube/config")
 def operator(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Outside a cluster; in-cluster credentials if absent.")
+        Path | None, typer.Option(metavar="FILE", help="Outside a cluster; in-cluster credentials if absent.")
     ] = None,
-    allow_loopback: Annotated[bool, typer.Option(help="Accept loopback endpoints (one machine, tests).")] = False,
+    allow_loopback: LoopbackOption = False,
 ) -> None:
-    """Run the Kubernetes operator and its admission webhook.
+    """Run the Kubernetes operator and its webhook.
 
-    Settings come from the environment (SMW_...). Example: `smw operator --kubeconfig ~/.kube/config`
+    Settings come from the environment (SMW_...) too.
     """
     from supervisor_middleware.apps.operator import run_operator
     from supervisor_middleware.cli.running import run_until_stopped, settings_of
     from supervisor_middleware.model.settings import Loopback
     from supervisor_middleware.settings import OperatorSettings
 
-    flags = {} if kubeconfig is None else {"kubeconfig": kubeconfig}
-    loopback = {"loopback": Loopback.ALLOWED} if allow_loopback else {}
-    settings = settings_of(OperatorSettings, **flags, **loopback)
+    loopback = Loopback.ALLOWED if allow_loopback else None
+    settings = settings_of(OperatorSettings, kubeconfig=kubeconfig, loopback=loopback)
     run_until_stopped(run_operator(settings), log_level=settings.log_level)
 
 
-@app.command()
+@app.command(epilog="Example:  smw supervisor --sandbox agent --token-file token")
 def supervisor(
-    operator: Annotated[list[str] | None, typer.Option(help="Host of the operator; repeat for replicas.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="Namespace of the sandbox.")] = None,
-    sandbox: Annotated[str | None, typer.Option(help="Name of the sandbox.")] = None,
-    trust_bundle: Annotated[Path | None, typer.Option(help="The operator's trust bundle (PEM).")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Pod-bound token or join token.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Where identity and last-known-good are kept.")] = None,
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT on which agents find the proxy.")] = None,
-    upstream: Annotated[str | None, typer.Option(help="HOST:PORT to send everything to; by DNS if absent.")] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="The operator; repeat for its replicas.")
+    ] = None,
+    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="Namespace of the sandbox.")] = None,
+    sandbox: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sandbox; needed.")] = None,
+    trust_bundle: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The operator's trust bundle (PEM).")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Pod-bound token or join token.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where identity and last-known-good are kept.")
+    ] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where agents find the proxy.")] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Send everything there; by DNS if absent.")
+    ] = None,
 ) -> None:
-    """Run the reference supervisor: enrol, follow generations, evaluate requests behind Envoy.
+    """Run the reference supervisor behind Envoy.
 
-    Settings come from the environment (SMW_...) too.
-    Example: `smw supervisor --sandbox agent --trust-bundle .state/standalone/ca.crt --token-file token`
+    It enrols, follows generations and evaluates every request. Settings come from the environment (SMW_...) too.
     """
     from supervisor_middleware.apps.supervisor import run_supervisor
     from supervisor_middleware.cli.running import run_until_stopped, settings_of
     from supervisor_middleware.settings import SupervisorSettings
 
-    given = {
-        "operators": None if operator is None else tuple(operator),
-        "namespace": namespace,
-        "sandbox": sandbox,
-        "trust_bundle": trust_bundle,
-        "token_file": token_file,
-        "state": state,
-        "listen": listen,
-        "upstream": upstream,
-    }
-    settings = settings_of(SupervisorSettings, **{k: v for k, v in given.items() if v is not None})
+    settings = settings_of(
+        SupervisorSettings,
+        operators=None if operator is None else tuple(operator),
+        namespace=namespace,
+        sandbox=sandbox,
+        trust_bundle=trust_bundle,
+        token_file=token_file,
+        state=state,
+        listen=listen,
+        upstream=upstream,
+    )
     run_until_stopped(run_supervisor(settings), log_level=settings.log_level)
 
 
-@app.command()
+@app.command(epilog="Example:  smw serve terms --tls certs --client-ca .state/standalone/ca.crt")
 def serve(
-    service: Annotated[str, typer.Argument(help="Name of a service this product brings: terms.")],
-    address: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:18443",
-    tls: Annotated[Path | None, typer.Option(help="Folder with tls.crt and tls.key.")] = None,
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="A service this product brings: terms.")],
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:18443",
+    tls: Annotated[Path | None, typer.Option(metavar="DIR", help="Holds tls.crt and tls.key.")] = None,
     client_ca: Annotated[
-        Path | None, typer.Option(help="Trust bundle that callers' certificates must chain to.")
+        Path | None, typer.Option(metavar="FILE", help="Trust bundle that callers must chain to.")
     ] = None,
-    trust_domain: Annotated[str | None, typer.Option(help="Trust domain callers must belong to.")] = None,
+    trust_domain: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Trust domain callers must belong to.")
+    ] = None,
 ) -> None:
-    """Serve one of the bundled middleware services.
-
-    Example: `smw serve terms --tls certs --client-ca .state/standalone/ca.crt`
-    """
+    """Serve a bundled middleware service."""
     from supervisor_middleware.cli.running import run_until_stopped
     from supervisor_middleware.middleware.run import run_service
 
@@ -205,19 +219,27 @@ def serve(
     run_until_stopped(work, log_level="INFO")
 
 
-@app.command()
+@app.command(epilog="Example:  smw describe https://middleware.example.com --ca ca.crt -o yaml")
 def describe(
-    endpoint: Annotated[str, typer.Argument(help="https://HOST[:PORT] (http:// for plaintext) of a service.")],
-    name: Annotated[str, typer.Option(help="Registration name; the binding ID of a released service.")] = "service",
-    ca: Annotated[Path | None, typer.Option(help="PEM certificates that replace the platform's trust roots.")] = None,
-    server_name: Annotated[str, typer.Option(help="Name to verify when it differs from the host.")] = "",
-    credentials: Annotated[Path | None, typer.Option(help="Folder with tls.crt, tls.key, ca.crt to present.")] = None,
-    timeout: Annotated[str, typer.Option(help="Deadline: an integer with ms or s.")] = "5s",
+    endpoint: Annotated[
+        str, typer.Argument(metavar="ENDPOINT", help="https://HOST[:PORT], or http:// for plaintext.")
+    ],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Registration; a released service's binding ID.")
+    ] = "service",
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM certificates in place of the platform's roots.")
+    ] = None,
+    server_name: Annotated[str, typer.Option(metavar="NAME", help="To verify when it differs from the host.")] = "",
+    credentials: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Holds tls.crt, tls.key, ca.crt to present.")
+    ] = None,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="An integer with ms or s.")] = "5s",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Ask any middleware service what it is; `-o yaml` records it for `smw validate --manifests`.
+    """Ask any middleware service what it is.
 
-    Example: `smw describe https://middleware.example.com --ca ca.crt -o yaml`
+    With -o yaml its manifest is recorded for smw validate --manifests.
     """
     from supervisor_middleware.cli.describe import Target, run
 
@@ -227,47 +249,53 @@ def describe(
     raise typer.Exit(run(target, output=output))
 
 
-@app.command()
+@app.command(epilog="Example:  smw status --state .state/standalone")
 def status(
-    state: Annotated[Path | None, typer.Option("--state", help="State folder of a standalone control plane.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster; $KUBECONFIG if absent.")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="DIR", help="State directory of smw standalone.")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of a cluster; $KUBECONFIG if absent.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show registrations, policies and how far supervisors have got.
+    """Show registrations, policies and their rollout.
 
-    Exit code 1 while a policy is not Programmed. Example: `smw status --state .state/standalone`
+    The exit code is 1 while something is not Ready or not Programmed.
     """
     from supervisor_middleware.cli.status import run
 
     raise typer.Exit(run(state=state, kubeconfig=kubeconfig, output=output))
 
 
-@app.command()
+@app.command(epilog="Example:  smw demo --keep")
 def demo(
-    keep: Annotated[bool, typer.Option(help="Keep the working folder, to look at logs and state.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder with its logs.")] = False,
 ) -> None:
-    """Show the whole loop on this machine in under a minute: no cluster.
+    """Show the whole loop here, in under a minute.
 
-    Example: `smw demo`
+    Real processes, real TLS and a real Envoy on this machine; no cluster.
     """
     from supervisor_middleware.cli.demo import run
 
     raise typer.Exit(run(keep=keep))
 
 
-@token_app.command("create")
+@token_app.command("create", epilog="Example:  smw token create quickstart/agent > token")
 def token_create(
-    sandbox: Annotated[str, typer.Argument(help="NAMESPACE/NAME of the sandbox the token is for.")],
-    state: StateOption = Path(".state/standalone"),
-    lifetime: Annotated[str, typer.Option(help="How long it may be used: an integer with s, m or h.")] = "10m",
+    sandbox: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The sandbox the token is for.")],
+    state: StateOption = None,
+    lifetime: Annotated[
+        str, typer.Option(metavar="TIME", help="How long it may be used: an integer with s, m or h.")
+    ] = "10m",
 ) -> None:
-    """Print a join token: good for one enrolment of one sandbox.
-
-    Example: `smw token create quickstart/agent > token`
-    """
+    """Print a join token, good for one enrolment."""
+    from supervisor_middleware.cli.running import settings_of
     from supervisor_middleware.cli.tokens import create
+    from supervisor_middleware.settings import StandaloneSettings
 
-    typer.echo(create(sandbox, state=state, lifetime=lifetime))
+    settings = settings_of(StandaloneSettings, state=state)
+    typer.echo(create(sandbox, state=settings.state, lifetime=lifetime))
 
 
 if __name__ == "__main__":

@@ -1,42 +1,48 @@
-"""Running a long-lived app from the command line: logging, signals, a clear end."""
+"""Running a long-lived app from the command line: settings, logging, signals, a clear end."""
 
 import asyncio
 import signal
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings
 
-from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.telemetry import configure_logging
 
 _Settings = TypeVar("_Settings", bound=BaseSettings)
+_FLAGS: Final = {"operators": "--operator", "loopback": "--allow-loopback"}
 
 
 def settings_of(model: type[_Settings], **flags: Any) -> _Settings:
-    """Settings from the environment and flags; flags win.
+    """Settings from the environment and flags; flags win. A flag that is None was not given.
 
     Raises:
         InvalidInput: names every setting that is wrong and what is allowed, never its value.
     """
+    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return model(**flags)
+        return model(**given)
     except ValidationError as error:
         prefix = str(model.model_config.get("env_prefix", ""))
-        problems = "; ".join(
-            f"{prefix}{'_'.join(str(p) for p in e['loc']).upper()}: {e['msg']}"
-            for e in error.errors(include_input=False, include_url=False)
+        problems = sorted(
+            f"{_spelled(e, prefix=prefix, given=given, flags=flags)}: {_problem(e)}"
+            for e in error.errors(include_input=False, include_url=False, include_context=False)
         )
-        raise InvalidInput(f"settings: {problems}") from None
+        raise InvalidInput(f"settings: {'; '.join(problems)}") from None
 
 
 def run_until_stopped(work: Coroutine[Any, Any, None], *, log_level: str) -> None:
-    """Run `work` until it ends, or SIGTERM or SIGINT asks it to; then it is cancelled and cleans up."""
+    """Run `work` until it ends, or SIGTERM or SIGINT asks it to; then it is cancelled and cleans up.
+
+    Of several errors at once the first is raised.
+    """
     configure_logging(log_level)
     try:
         asyncio.run(_until_signal(work))
-    except* SupervisorMiddlewareError as group:
+    except BaseExceptionGroup as group:
         raise _first(group) from None
 
 
@@ -59,6 +65,22 @@ async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
             raise
 
 
-def _first(group: BaseExceptionGroup[SupervisorMiddlewareError]) -> SupervisorMiddlewareError:
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _spelled(error: ErrorDetails, *, prefix: str, given: dict[str, Any], flags: dict[str, Any]) -> str:
+    """As it was, or can be, given."""
+    name = str(error["loc"][0])
+    variable, flag = f"{prefix}{name.upper()}", _FLAGS.get(name, f"--{name.replace('_', '-')}")
+    if name in given:
+        return flag
+    return f"{flag} or {variable}" if name in flags and error["type"] == "missing" else variable
+
+
+def _problem(error: ErrorDetails) -> str:
+    if error["type"] == "missing":
+        return "is required"
+    message = error["msg"].removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

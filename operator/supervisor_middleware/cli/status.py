@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import typer
 import yaml
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from supervisor_middleware.cli.main import Output
+from supervisor_middleware.cli.options import Output
+from supervisor_middleware.cli.tables import Row, coloured, console, table
 from supervisor_middleware.errors import InvalidInput
 
 STATUS_FILE: Final = "status.json"
+
+_REGISTRATION: Final = "SupervisorMiddleware"
+_POLICY: Final = "SandboxPolicy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,11 @@ class Observed:
     name: str
     status: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
     def condition(self, kind: str) -> Mapping[str, Any]:
         """A condition, or an empty mapping."""
         conditions: Iterable[Mapping[str, Any]] = self.status.get("conditions", ())
@@ -36,9 +44,11 @@ def run(*, state: Path | None, kubeconfig: Path | None, output: Output) -> int:
     """Show. 0 if every policy is Programmed and every registration Ready, else 1.
 
     Raises:
-        InvalidInput: there is nothing to read there.
+        InvalidInput: there is nothing to read there, or it is not clear where.
         Unavailable: the API server cannot be asked.
     """
+    if state is not None and kubeconfig is not None:
+        raise InvalidInput("--state and --kubeconfig exclude each other: one machine, or a cluster")
     observed = read_state(state) if state is not None else _read_cluster(kubeconfig)
     match output:
         case Output.JSON:
@@ -102,56 +112,59 @@ def _of_body(kind: str, body: Mapping[str, Any]) -> Observed:
 
 
 def _plain(observed: Observed) -> dict[str, Any]:
-    status = {k: v for k, v in observed.status.items() if k != "accepted" or observed.kind == "SandboxPolicy"}
+    status = {k: v for k, v in observed.status.items() if k != "accepted" or observed.kind == _POLICY}
     return {"kind": observed.kind, "namespace": observed.namespace, "name": observed.name, "status": status}
 
 
 def _is_good(observed: Observed) -> bool:
-    wanted = "Programmed" if observed.kind == "SandboxPolicy" else "Ready"
+    wanted = "Programmed" if observed.kind == _POLICY else "Ready"
     return observed.condition(wanted).get("status") == "True" and observed.condition("Ready").get("status") == "True"
 
 
 def _tables(observed: Sequence[Observed]) -> None:
-    console = Console()
-    registrations = [o for o in observed if o.kind == "SupervisorMiddleware"]
-    policies = [o for o in observed if o.kind == "SandboxPolicy"]
-    table = _table("REGISTRATION", "READY", "REASON", "BINDINGS", "POLICIES")
-    for o in registrations:
-        ready = o.condition("Ready")
-        counts = (str(o.status.get("bindingCount", 0)), str(o.status.get("policies", 0)))
-        table.add_row(o.name, _coloured(ready), str(ready.get("reason", "-")), *counts)
-    console.print(table)
-    console.print()
-    table = _table("POLICY", "READY", "PROGRAMMED", "REASON", "REVISION", "STAGES", "ACTIVE")
-    for o in policies:
-        programmed, accepted = o.condition("Programmed"), o.status.get("accepted") or {}
-        table.add_row(
-            f"{o.namespace}/{o.name}",
-            _coloured(o.condition("Ready")),
-            _coloured(programmed),
-            str(programmed.get("reason", "-")),
-            str(accepted.get("revision", "-")),
-            str(o.status.get("stages", 0)),
-            str((o.status.get("supervisors") or {}).get("summary", "-")),
+    out = console()
+    registrations = [o for o in observed if o.kind == _REGISTRATION]
+    policies = [o for o in observed if o.kind == _POLICY]
+    if registrations:
+        out.print(
+            table(("REGISTRATION", "READY", "REASON", "BINDINGS>", "POLICIES>"), map(_registration, registrations))
         )
-    console.print(table)
+    if policies:
+        columns = ("POLICY", "READY", "PROGRAMMED", "REASON", "REVISION>", "STAGES>", "ACTIVE>")
+        out.print(Text("\n" if registrations else "", end=""), table(columns, map(_policy, policies)), sep="")
+    if not registrations and not policies:
+        out.print("no registrations and no policies")
     for o in observed:
+        if o.status.get("violations"):
+            out.print(Text(f"\n{o.title}", style="bold"))
         for violation in o.status.get("violations", ()):
-            console.print(
-                f"{o.kind} {o.name}: {violation['path']}: {violation['message']}", markup=False, highlight=False
-            )
+            out.print(Text("  ") + Text(_said(violation)))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column, justify="right" if column in {"BINDINGS", "POLICIES", "REVISION", "STAGES"} else "left"
-        )
-    return table
+def _registration(o: Observed) -> Row:
+    ready = o.condition("Ready")
+    counts = (str(o.status.get("bindingCount", 0)), str(o.status.get("policies", 0)))
+    return (o.name, _state(ready), str(ready.get("reason", "-")), *counts)
 
 
-def _coloured(condition: Mapping[str, Any]) -> str:
-    status = str(condition.get("status", "Unknown"))
-    colour = {"True": "green", "False": "red"}.get(status, "yellow")
-    return f"[{colour}]{status}[/{colour}]"
+def _policy(o: Observed) -> Row:
+    ready, programmed, accepted = o.condition("Ready"), o.condition("Programmed"), o.status.get("accepted") or {}
+    # What is wrong comes first: a policy that is not Ready is Programmed with its last-known-good.
+    telling = programmed if ready.get("status") == "True" else ready
+    return (
+        f"{o.namespace}/{o.name}",
+        _state(ready),
+        _state(programmed),
+        str(telling.get("reason", "-")),
+        str(accepted.get("revision", "-")),
+        str(o.status.get("stages", 0)),
+        str((o.status.get("supervisors") or {}).get("summary", "-")),
+    )
+
+
+def _state(condition: Mapping[str, Any]) -> Text:
+    return coloured(str(condition.get("status", "Unknown")))
+
+
+def _said(violation: Mapping[str, Any]) -> str:
+    return ": ".join(part for part in (violation["path"], violation["message"]) if part)
