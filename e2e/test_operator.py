@@ -87,8 +87,7 @@ def test_one_pod_without_a_supervisor_is_not_programmed_and_blocks_nothing_else(
     installation.apply(_pod("mute", team.namespace))
     condition = "Programmed=False/NotConnected"
     installation.await_condition("sbp", "outbound", condition, namespace=team.namespace)
-    status = installation.get("sbp", "outbound", namespace=team.namespace)["status"]
-    assert status["supervisors"]["summary"] == "2/3"
+    assert _summary(installation, team.namespace) == "2/3"
     assert installation.condition("sbp", "outbound", "Ready", namespace=team.namespace) == "True/Ready"
     installation.plane.kubectl("delete", "pod", "mute", "-n", team.namespace)
     installation.await_condition("sbp", "outbound", "Programmed=True/Programmed", namespace=team.namespace)
@@ -118,9 +117,9 @@ def test_a_deleted_pods_supervisor_loses_its_stream(installation: Installation, 
         installation.plane.kubectl("delete", "pod", "brief", "-n", team.namespace)
         installation.wait("its stream is closed", lambda: installation.connected() == 2)
         installation.wait("it hears why", lambda: "the sandbox is gone" in supervisor.log.read_text())
+        # Counts are written once a second at most.
+        installation.wait("two are counted", lambda: _summary(installation, team.namespace) == "2/2")
         installation.await_condition(*wanted, namespace=team.namespace)
-        status = installation.get("sbp", "outbound", namespace=team.namespace)["status"]
-        assert status["supervisors"]["summary"] == "2/2"
         supervisor.stop()
 
 
@@ -204,6 +203,38 @@ def test_every_metric_is_there_under_its_public_name(installation: Installation,
     assert metrics["leader"] == 1
     assert metrics['supervisors{state="active"}'] == 2
     assert team.namespace not in text
+    assert "agent-0" not in text
+
+
+def test_what_happened_is_measured(installation: Installation, team: Team, services: Host, namespace: str) -> None:
+    service = services.serve(Scripted(a_manifest("acme/measured")))
+    installation.apply(a_registration(namespace, endpoint=service.endpoint))
+    installation.await_condition("smw", namespace, "Ready=True/Ready")
+    installation.wait("nobody is left behind", lambda: installation.metrics()["last_known_good_serving"] == 0)
+    before = installation.metrics()
+    policy = a_policy("measured", namespace=namespace, one=an_entry("acme/measured"))
+    installation.apply(policy, a_pod("agent-0", namespace=namespace, sandbox="agent"))
+    installation.await_condition("sbp", "measured", "Programmed=False/NotConnected", namespace=namespace)
+    after = installation.metrics()
+
+    def grew(metric: str) -> bool:
+        return after.get(metric, 0) > before.get(metric, 0)
+
+    assert after["generation_convergence_seconds_count"] > 0
+    assert any(v > 0 for k, v in after.items() if k.startswith("describe_total{"))
+    assert grew("reconcile_duration_seconds_count")
+    assert grew('admission_review_duration_seconds_count{kind="SandboxPolicy",outcome="allowed"}')
+    assert any(grew(k) for k in after if k.startswith("validate_config_duration_seconds_count{"))
+    assert after["last_known_good_serving"] == 0
+    # A policy that needs a registration which is gone is on its last-known-good.
+    installation.plane.kubectl("delete", "smw", namespace)
+    installation.await_condition("sbp", "measured", "Ready=False/BindingNotFound", namespace=namespace)
+    installation.wait("it is counted", lambda: installation.metrics()["last_known_good_serving"] == 1)
+
+
+def _summary(installation: Installation, namespace: str) -> str:
+    found = installation.get("sbp", "outbound", namespace=namespace)
+    return str(found["status"]["supervisors"]["summary"])
 
 
 def _events(installation: Installation, namespace: str, name: str) -> list[tuple[str, str, str]]:
