@@ -14,6 +14,9 @@ class Outage(StrEnum):
     DEADLINE_EXCEEDED = "it did not answer in time"
     TLS_VERIFICATION_FAILED = "its certificate could not be verified"
     CREDENTIALS_REFUSED = "it refused our credentials"
+    CLOSED_AFTER_HANDSHAKE = (
+        "it closed the connection after the TLS handshake, as one does that refuses our certificate"
+    )
     NOT_IMPLEMENTED = "it does not implement the contract"
     ANSWER_OVER_LIMIT = "its answer is over the message limit"
     CALL_FAILED = "the call failed"

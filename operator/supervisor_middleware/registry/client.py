@@ -43,12 +43,10 @@ from supervisor_middleware.wire.codec import (
 _CALLS_PER_SERVICE: Final = 8
 """So that one tenant's policies cannot take a service, or us, away from the others."""
 _OUTAGES: Final[Mapping[grpc.StatusCode, Outage]] = {
-    grpc.StatusCode.UNAVAILABLE: Outage.CONNECTION_FAILED,
     grpc.StatusCode.DEADLINE_EXCEEDED: Outage.DEADLINE_EXCEEDED,
     grpc.StatusCode.UNAUTHENTICATED: Outage.CREDENTIALS_REFUSED,
     grpc.StatusCode.PERMISSION_DENIED: Outage.CREDENTIALS_REFUSED,
     grpc.StatusCode.UNIMPLEMENTED: Outage.NOT_IMPLEMENTED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Outage.ANSWER_OVER_LIMIT,
 }
 # gRPC has no status for a failed handshake: these are OpenSSL's and gRPC core's own words in the details.
 _TLS_MARKS: Final = (
@@ -58,6 +56,11 @@ _TLS_MARKS: Final = (
     "WRONG_VERSION",
 )
 _REFUSED_MARKS: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "UNKNOWN_CA", "CERTIFICATE_EXPIRED")
+# TLS 1.3 lets a client finish its handshake before the server looks at the client's certificate.
+_CONNECTING: Final = "failed to connect"
+_CLOSED_MARKS: Final = ("Socket closed", "Connection reset by peer")
+_HANDSHAKE: Final = "andshake"
+_OVER_LIMIT: Final = "larger than max"
 
 _Answer = TypeVar("_Answer")
 
@@ -142,8 +145,13 @@ class RegistryClient:
                 answer = await channel.unary_unary(method, None, None)(request, timeout=deadline.total_seconds())
         except TimeoutError:
             return Unreachable(Outage.DEADLINE_EXCEEDED)
+        except asyncio.CancelledError:
+            # gRPC ends the calls of a closed channel this way; only our own task's cancellation goes on.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return Unreachable(Outage.CALL_FAILED)
         except grpc.aio.AioRpcError as error:
-            return Unreachable(_outage(error))
+            return Unreachable(_outage(error, connection))
         return read(answer)
 
     def _channel(self, connection: Connection) -> grpc.aio.Channel:
@@ -180,10 +188,26 @@ def _outcome(answer: Description | Verdict) -> str:
             assert_never(answer)
 
 
-def _outage(error: grpc.aio.AioRpcError) -> Outage:
+def _outage(error: grpc.aio.AioRpcError, connection: Connection) -> Outage:
     details = error.details() or ""
-    if error.code() is grpc.StatusCode.UNAVAILABLE and any(mark in details for mark in _TLS_MARKS):
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return _failed_connection(details, connection)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if _OVER_LIMIT in details:
+            return Outage.ANSWER_OVER_LIMIT
+        case code:
+            return _OUTAGES.get(code, Outage.CALL_FAILED)
+
+
+def _failed_connection(details: str, connection: Connection) -> Outage:
+    def has(marks: tuple[str, ...]) -> bool:
+        return any(mark in details for mark in marks)
+
+    if has(_TLS_MARKS):
         return Outage.TLS_VERIFICATION_FAILED
-    if error.code() is grpc.StatusCode.UNAVAILABLE and any(mark in details for mark in _REFUSED_MARKS):
+    if has(_REFUSED_MARKS):
         return Outage.CREDENTIALS_REFUSED
-    return _OUTAGES.get(error.code(), Outage.CALL_FAILED)
+    is_after_handshake = _CONNECTING in details and _HANDSHAKE not in details and has(_CLOSED_MARKS)
+    if is_after_handshake and not connection.is_insecure:
+        return Outage.CLOSED_AFTER_HANDSHAKE
+    return Outage.CONNECTION_FAILED
