@@ -106,7 +106,8 @@ def _judge_policy(
     )
     if compiled.revision is None:
         return compiled.report
-    others = [r.revision for uid, r in accepted.items() if uid != review.stored.uid]
+    # One of the same name is a predecessor whose deletion has not been seen yet (`kubectl replace --force`).
+    others = [r.revision for r in accepted.values() if r.revision.policy != review.stored.subject]
     conflicts = _conflicts(compiled.revision, others, snapshot, registry=registry, settings=settings)
     return merge((compiled.report, conflicts))
 
