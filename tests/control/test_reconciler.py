@@ -193,6 +193,19 @@ async def test_a_replaced_policy_opens_no_window_and_closes_nothing() -> None:
     assert control.world.condition("uid-2", "Accepted")[0] == "True"
 
 
+async def test_a_replacement_that_cannot_be_committed_leaves_what_it_replaces() -> None:
+    control = await a_settled()
+    control.world.remove(POLICY)
+    control.world.put(a_policy("redaction", uid="uid-2"))
+    control.world.fail = lambda act: Unavailable("conflict") if act == "status redaction" else None
+    await control.settle()
+    assert control.distributor.stages("coder") == ["redact"]
+    control.world.fail = lambda _: None
+    await control.settle()
+    assert control.world.status("uid-2")["accepted"]["revision"] == 1
+    assert control.distributor.stages("coder") == ["redact"]
+
+
 async def test_a_replacement_that_is_refused_closes_its_hosts_after_the_grace() -> None:
     control = await a_settled()
     control.world.remove(POLICY)

@@ -156,7 +156,8 @@ class Reconciler:
         accepted = {p.stored.uid: p.accepted for p in decisions.policies if p.accepted is not None}
         saved = await self._save(snapshot, decisions)
         wanted = {**accepted, **saved}
-        rollout = self._roll_out(snapshot, decisions, wanted, now=now)
+        leaving = self._leaves(decisions, wanted, now=now)
+        rollout = self._roll_out(snapshot, decisions, leaving)
         fresh = [p for p in decisions.policies if p.stored.uid in saved]
         written = await for_each(
             fresh, partial(self._write_policy, standings=self._standings(fresh, wanted, rollout), now=now)
@@ -164,10 +165,12 @@ class Reconciler:
         committed = {p.stored.uid for p, is_written in zip(fresh, written, strict=True) if is_written}
         for uid in committed:
             self._measures.changed(uid, at=now)
-        if len(committed) == len(fresh):
-            return wanted, rollout
-        accepted.update({uid: stored for uid, stored in saved.items() if uid in committed})
-        return accepted, self._roll_out(snapshot, decisions, accepted, now=now)
+        if len(committed) < len(fresh):
+            wanted = {**accepted, **{uid: stored for uid, stored in saved.items() if uid in committed}}
+            leaving = self._leaves(decisions, wanted, now=now)
+            rollout = self._roll_out(snapshot, decisions, leaving)
+        self._leaving = leaving
+        return wanted, rollout
 
     async def _save(self, snapshot: Snapshot, decisions: Decisions) -> dict[str, StoredRevision]:
         """Save fresh revisions; one that cannot be saved leaves its policy on what it has, and the others go on."""
@@ -191,7 +194,7 @@ class Reconciler:
         outcomes = await for_each((p for p in decisions.policies if p.fresh is not None), save)
         return {stored.revision.uid: stored for stored in outcomes if stored is not None}
 
-    def _roll_out(self, snapshot: Snapshot, decisions: Decisions, accepted: _Accepted, *, now: datetime) -> Rollout:
+    def _leaves(self, decisions: Decisions, accepted: _Accepted, *, now: datetime) -> Leaving:
         fallbacks = {
             p.stored.uid: p.fallback
             for p in decisions.policies
@@ -200,8 +203,11 @@ class Reconciler:
         in_force = {
             p.stored.uid: accepted[p.stored.uid].revision for p in decisions.policies if p.stored.uid in accepted
         }
-        revisions = self._leaving.observe(in_force, fallbacks, now=now)
-        return self._composer.roll_out(snapshot.sandboxes, revisions, bindings=decisions.registry.bindings)
+        return self._leaving.after(in_force, fallbacks, now=now)
+
+    def _roll_out(self, snapshot: Snapshot, decisions: Decisions, leaving: Leaving) -> Rollout:
+        bindings = decisions.registry.bindings
+        return self._composer.roll_out(snapshot.sandboxes, leaving.applying, bindings=bindings)
 
     async def _collect(self, snapshot: Snapshot, accepted: _Accepted) -> None:
         needed = frozenset((*(p.uid for p in snapshot.policies), *self._leaving.gone))

@@ -6,7 +6,7 @@ Sandboxes with equal inputs share one sealed generation: composed and serialized
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.composition import compose, selects
@@ -31,6 +31,10 @@ class Rollout:
     """What a conflicted policy (by UID) is told."""
 
 
+_Input: TypeAlias = tuple[str, str, str]
+"""UID, digest, and which entries cannot run: a digest does not cover that."""
+
+
 class Composer:
     """Composes, and keeps the result for as long as its inputs stay."""
 
@@ -38,7 +42,8 @@ class Composer:
         """`settings` are fixed for a run."""
         self._settings = settings
         self._bindings: Bindings | None = None
-        self._known: dict[tuple[tuple[str, str], ...], tuple[Sealed, tuple[Violation, ...]]] = {}
+        self._known: dict[tuple[_Input, ...], tuple[Sealed, tuple[Violation, ...]]] = {}
+        self._inputs: dict[int, tuple[Revision, _Input]] = {}
 
     def roll_out(self, sandboxes: Iterable[Sandbox], revisions: Sequence[Revision], *, bindings: Bindings) -> Rollout:
         """The generation of each sandbox."""
@@ -47,14 +52,14 @@ class Composer:
         by_namespace: dict[str, list[Revision]] = {}
         for revision in revisions:
             by_namespace.setdefault(revision.policy.namespace or "", []).append(revision)
-        digests = {id(r): r.digest for r in revisions}
+        self._inputs = {id(r): self._input(r) for r in revisions}
         uids = {r.policy: r.uid for r in revisions}
         used, generations = {}, {}
         matched: dict[str, list[str]] = {}
         told: dict[str, list[Violation]] = {}
         for sandbox in sandboxes:
             selecting = [r for r in by_namespace.get(sandbox.namespace, ()) if selects(r, sandbox)]
-            key = tuple(sorted((r.uid, digests[id(r)]) for r in selecting))
+            key = tuple(sorted(self._inputs[id(r)][1] for r in selecting))
             sealed, violations = used[key] = self._known.get(key) or self._compose(sandbox, selecting, bindings)
             self._known[key] = used[key]
             generations[sandbox.key] = sealed
@@ -69,6 +74,14 @@ class Composer:
             conflicts={uid: report(violations) for uid, violations in told.items()},
         )
 
+    def _input(self, revision: Revision) -> tuple[Revision, _Input]:
+        """What `revision` puts into a generation; to digest it is the dear part, so it is done once an object."""
+        known = self._inputs.get(id(revision))
+        if known is not None and known[0] is revision:
+            return known
+        unresolved = ",".join(e.unresolved or "" for e in revision.entries)
+        return revision, (revision.uid, revision.digest, unresolved)
+
     def _compose(
         self, sandbox: Sandbox, selecting: Sequence[Revision], bindings: Bindings
     ) -> tuple[Sealed, tuple[Violation, ...]]:
@@ -76,34 +89,37 @@ class Composer:
         return seal(generation), found.violations
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """Policies that were deleted a moment ago and still apply. Time is an argument."""
+    """What applies, and policies among it that were deleted a moment ago. A value: an attempt may be given up."""
 
-    present: dict[str, Revision] = field(default_factory=dict)
-    gone: dict[str, tuple[Revision, datetime]] = field(default_factory=dict)
+    present: Mapping[str, Revision] = field(default_factory=dict)
+    gone: Mapping[str, tuple[Revision, datetime]] = field(default_factory=dict)
 
-    def observe(
+    def after(
         self, accepted: Mapping[str, Revision], fallbacks: Mapping[str, Revision], *, now: datetime
-    ) -> tuple[Revision, ...]:
-        """Take in the policies there are, by UID; returns everything that applies.
+    ) -> "Leaving":
+        """Take in the policies there are, by UID.
 
         A policy that came back under the same name replaces what left once it is accepted. Until then, for the grace
         at most, what left applies instead of the newcomer's fallback: a replacement neither opens a window nor closes
         the hosts while services are asked.
         """
         there = accepted.keys() | fallbacks.keys()
-        for uid, revision in self.present.items():
-            if uid not in there:
-                self.gone.setdefault(uid, (revision, now))
+        leaving = {uid: (revision, now) for uid, revision in self.present.items() if uid not in there}
         replaced = {r.policy for r in accepted.values()}
-        self.gone = {
+        gone = {
             uid: (revision, since)
-            for uid, (revision, since) in self.gone.items()
+            for uid, (revision, since) in {**leaving, **self.gone}.items()
             if uid not in there and revision.policy not in replaced and since + LEAVING_GRACE > now
         }
-        staying = {revision.policy for revision, _ in self.gone.values()}
-        self.present = {**accepted, **{u: r for u, r in fallbacks.items() if r.policy not in staying}}
+        staying = {revision.policy for revision, _ in gone.values()}
+        present = {**accepted, **{u: r for u, r in fallbacks.items() if r.policy not in staying}}
+        return Leaving(present=present, gone=gone)
+
+    @property
+    def applying(self) -> tuple[Revision, ...]:
+        """Every revision that applies."""
         return (*self.present.values(), *(revision for revision, _ in self.gone.values()))
 
     def next_due(self) -> datetime | None:

@@ -1,0 +1,153 @@
+"""From revisions to what every sandbox runs: shared, remembered, and gone only after a grace."""
+
+from datetime import timedelta
+
+from supervisor_middleware.compiler.binding import Bindings, bind
+from supervisor_middleware.control.rollout import LEAVING_GRACE, Composer, Leaving
+from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.revision import Unresolved
+from supervisor_middleware.model.settings import Unselected
+from tests.builders import (
+    NOW,
+    a_binding,
+    a_manifest,
+    a_revision,
+    a_sandbox,
+    an_accepted_registration,
+    an_entry,
+    some_settings,
+)
+
+BINDINGS = bind([an_accepted_registration()], some_settings().builtins)
+OLDER, NEWER = NOW - timedelta(days=1), NOW
+
+
+def a_composer(*, unselected: Unselected = Unselected.ALLOW) -> Composer:
+    return Composer(some_settings(unselected=unselected))
+
+
+def other_bindings() -> Bindings:
+    return bind([an_accepted_registration(manifest=a_manifest(a_binding("acme/other")))], some_settings().builtins)
+
+
+def test_sandboxes_of_equal_policies_share_one_generation() -> None:
+    sandboxes = [a_sandbox(f"s{n}", labels={"app": "x", "n": str(n)}) for n in range(5)]
+    rollout = a_composer().roll_out(sandboxes, [a_revision(labels={"app": "x"})], bindings=BINDINGS)
+    assert len(rollout.generations) == 5
+    assert len({id(s) for s in rollout.generations.values()}) == 1
+
+
+def test_equal_content_of_two_policies_is_not_mixed_up() -> None:
+    one = a_revision(name="one", labels={"app": "1"})
+    two = a_revision(name="two", labels={"app": "2"})
+    sandboxes = [a_sandbox("a", labels={"app": "1"}), a_sandbox("b", labels={"app": "2"})]
+    rollout = a_composer().roll_out(sandboxes, [one, two], bindings=BINDINGS)
+    names = [s.generation.stages[0].policy for s in rollout.generations.values()]
+    assert names == ["team-a/one", "team-a/two"]
+    assert rollout.matched == {"uid-of-team-a-one": ("uid-of-team-a-a",), "uid-of-team-a-two": ("uid-of-team-a-b",)}
+
+
+def test_what_was_composed_is_remembered_while_its_inputs_stay() -> None:
+    composer, sandbox, revision = a_composer(), a_sandbox(), a_revision()
+    first = composer.roll_out([sandbox], [revision], bindings=BINDINGS).generations[sandbox.key]
+    again = composer.roll_out([sandbox], [revision], bindings=BINDINGS).generations[sandbox.key]
+    moved = composer.roll_out([sandbox], [revision], bindings=other_bindings()).generations[sandbox.key]
+    assert again is first
+    assert moved.digest != first.digest
+    assert moved.generation.stages[0].unresolved is Unresolved.REGISTRATION_MISSING
+
+
+def test_memory_follows_the_cluster() -> None:
+    composer = a_composer()
+    composer.roll_out([a_sandbox()], [a_revision()], bindings=BINDINGS)
+    composer.roll_out([], [a_revision()], bindings=BINDINGS)
+    assert not composer._known
+
+
+def test_an_unresolved_twin_is_another_input() -> None:
+    composer, sandbox, revision = a_composer(), a_sandbox(), a_revision()
+    closed = revision.as_unresolved(Unresolved.NEVER_ACCEPTED)
+    composer.roll_out([sandbox], [closed], bindings=BINDINGS)
+    opened = composer.roll_out([sandbox], [revision], bindings=BINDINGS).generations[sandbox.key]
+    assert opened.generation.stages[0].unresolved is None
+
+
+def test_a_policy_selects_in_its_own_namespace_only() -> None:
+    sandbox = a_sandbox(namespace="team-b")
+    rollout = a_composer().roll_out([sandbox], [a_revision()], bindings=BINDINGS)
+    assert rollout.generations[sandbox.key].generation.stages == ()
+    assert rollout.matched == {}
+
+
+def test_an_unselected_sandbox_is_open_or_closed_as_the_platform_says() -> None:
+    sandbox = a_sandbox()
+    closed = a_composer(unselected=Unselected.DENY).roll_out([sandbox], [], bindings=BINDINGS)
+    (stage,) = closed.generations[sandbox.key].generation.stages
+    assert (stage.unresolved, stage.on_error) == (Unresolved.UNSELECTED, OnError.FAIL_CLOSED)
+    opened = a_composer().roll_out([sandbox], [], bindings=BINDINGS)
+    assert opened.generations[sandbox.key].generation.stages == ()
+
+
+def test_the_newer_of_two_that_conflict_is_told_once_however_many_sandboxes() -> None:
+    older = a_revision(an_entry("a", order=5), name="older", created_at=OLDER)
+    newer = a_revision(an_entry("b", order=5), name="newer", created_at=NEWER)
+    sandboxes = [a_sandbox(f"s{n}") for n in range(3)]
+    rollout = a_composer().roll_out(sandboxes, [newer, older], bindings=BINDINGS)
+    assert list(rollout.conflicts) == ["uid-of-team-a-newer"]
+    assert len(rollout.conflicts["uid-of-team-a-newer"].violations) == 1
+    stages = rollout.generations[sandboxes[0].key].generation.stages
+    assert [(s.key, s.unresolved) for s in stages] == [("a", None), ("team-a/newer:b", Unresolved.CONFLICTED)]
+
+
+def test_a_conflict_is_gone_with_the_sandbox_it_is_about() -> None:
+    composer = a_composer()
+    one = a_revision(an_entry("a", order=5), name="one", created_at=OLDER, labels={"app": "x"})
+    two = a_revision(an_entry("b", order=5), name="two")
+    shared, apart = a_sandbox("shared", labels={"app": "x"}), a_sandbox("apart")
+    assert composer.roll_out([shared, apart], [one, two], bindings=BINDINGS).conflicts
+    assert not composer.roll_out([apart], [one, two], bindings=BINDINGS).conflicts
+
+
+# --------------------------------------------------------------------------------------------------------------- grace
+
+
+def test_a_deleted_policy_applies_for_a_grace() -> None:
+    revision = a_revision()
+    there = Leaving().after({"1": revision}, {}, now=NOW)
+    assert (there.applying, there.next_due()) == ((revision,), None)
+    left = there.after({}, {}, now=NOW)
+    assert (left.applying, left.next_due()) == ((revision,), NOW + LEAVING_GRACE)
+    still = left.after({}, {}, now=NOW + LEAVING_GRACE - timedelta(milliseconds=1))
+    assert (still.applying, still.next_due()) == ((revision,), NOW + LEAVING_GRACE)
+    gone = still.after({}, {}, now=NOW + LEAVING_GRACE)
+    assert (gone.applying, gone.next_due()) == ((), None)
+
+
+def test_one_that_came_back_has_not_left() -> None:
+    revision = a_revision()
+    left = Leaving().after({"1": revision}, {}, now=NOW).after({}, {}, now=NOW)
+    back = left.after({"1": revision}, {}, now=NOW)
+    assert (back.applying, back.next_due()) == ((revision,), None)
+
+
+def test_a_successor_takes_over_once_it_is_accepted() -> None:
+    old, new = a_revision(uid="1"), a_revision(uid="2")
+    there = Leaving().after({"1": old}, {}, now=NOW)
+    fallback = new.as_unresolved(Unresolved.NEVER_ACCEPTED)
+    waiting = there.after({}, {"2": fallback}, now=NOW)
+    assert waiting.applying == (old,)
+    assert waiting.after({"2": new}, {}, now=NOW).applying == (new,)
+    assert waiting.after({}, {"2": fallback}, now=NOW + LEAVING_GRACE).applying == (fallback,)
+
+
+def test_an_attempt_that_is_given_up_changes_nothing() -> None:
+    old, new = a_revision(uid="1"), a_revision(uid="2")
+    left = Leaving().after({"1": old}, {}, now=NOW).after({}, {}, now=NOW)
+    left.after({"2": new}, {}, now=NOW)
+    assert left.applying == (old,)
+
+
+def test_the_last_revision_that_applied_is_the_one_that_stays() -> None:
+    newest = a_revision(an_entry("new"))
+    there = Leaving().after({"1": a_revision()}, {}, now=NOW).after({"1": newest}, {}, now=NOW)
+    assert there.after({}, {}, now=NOW).applying == (newest,)

@@ -1,0 +1,255 @@
+"""What `kubectl get` and `kubectl wait` see of each situation."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor_middleware.control.status import (
+    PolicyStanding,
+    RegistrationStanding,
+    is_news,
+    policy_status,
+    registration_status,
+)
+from supervisor_middleware.distribution.ledger import NOT_CONNECTED, State, View
+from supervisor_middleware.model.registration import ClientAuthentication
+from supervisor_middleware.model.snapshot import StoredRevision
+from supervisor_middleware.model.violation import Reason, Report, Subject, Violation, report
+from tests.builders import (
+    NOW,
+    a_binding,
+    a_connection,
+    a_manifest,
+    a_policy,
+    a_registration,
+    a_revision,
+    an_accepted_registration,
+)
+
+VALID = Report()
+ACTIVE = View(is_connected=True, state=State.ACTIVE, is_active=True)
+REVISION = a_revision()
+ACCEPTED = StoredRevision(name="r-3", number=3, epoch=7, digest=REVISION.digest, revision=REVISION)
+
+
+def a_view(state: State, *services: str) -> View:
+    return View(is_connected=True, state=state, is_active=False, services=services)
+
+
+def a_report(reason: Reason, *, kind: str = "SandboxPolicy") -> Report:
+    subject = Subject(kind=kind, namespace="team-a", name="redaction")
+    return report([Violation(subject=subject, path="spec.x", reason=reason, message="is wrong", detail="canary")])
+
+
+def of_policy(
+    found: Report | None = VALID,
+    *,
+    accepted: StoredRevision | None = ACCEPTED,
+    is_current: bool | None = None,
+    views: tuple[View, ...] = (ACTIVE,),
+    previous: Mapping[str, Any] | None = None,
+) -> Mapping[str, Any]:
+    current = found is not None and found.is_valid if is_current is None else is_current
+    standing = PolicyStanding(report=found, accepted=accepted, is_current=current, views=views)
+    stored = replace(a_policy(generation=4), status=previous or {})
+    return policy_status(stored, standing, now=NOW)
+
+
+def conditions(status: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+
+
+def message(status: Mapping[str, Any], kind: str) -> str:
+    return next(str(c["message"]) for c in status["conditions"] if c["type"] == kind)
+
+
+def test_a_policy_that_is_served() -> None:
+    status = of_policy()
+    assert conditions(status) == {
+        "Accepted": ("True", "Accepted"),
+        "ResolvedRefs": ("True", "ResolvedRefs"),
+        "Ready": ("True", "Ready"),
+        "Programmed": ("True", "Programmed"),
+        "Reconciling": ("False", "Ready"),
+        "Stalled": ("False", "Ready"),
+    }
+    assert status["accepted"] == {"revision": 3, "epoch": 7, "generation": 4, "digest": REVISION.digest}
+    assert (status["observedGeneration"], status["stages"]) == (4, 1)
+    assert status["supervisors"]["summary"] == "1/1"
+
+
+def test_a_policy_that_is_being_validated() -> None:
+    status = of_policy(None, accepted=None, views=())
+    found = conditions(status)
+    assert found["Accepted"] == found["Ready"] == found["ResolvedRefs"] == ("Unknown", "Pending")
+    assert found["Programmed"] == ("False", "Pending")
+    assert found["Reconciling"] == ("True", "Pending")
+    assert "accepted" not in status
+
+
+def test_a_bad_edit_says_that_the_last_revision_is_kept() -> None:
+    status = of_policy(a_report(Reason.CONFIG_REJECTED))
+    assert conditions(status)["Accepted"] == ("False", "Invalid")
+    assert conditions(status)["Programmed"] == ("False", "Invalid")
+    assert conditions(status)["Stalled"] == ("True", "Invalid")
+    assert "keep the last accepted revision" in message(status, "Accepted")
+    assert status["accepted"]["generation"] == 1
+    assert "canary" not in str(status)
+
+
+@pytest.mark.parametrize(
+    ("reason", "accepted", "resolved", "stalled"),
+    [
+        (Reason.SERVICE_UNREACHABLE, "ValidationPending", "True", "False"),
+        (Reason.UNKNOWN_BINDING, "BindingNotFound", "False", "False"),
+        (Reason.CONFLICTED, "Conflicted", "True", "True"),
+    ],
+)
+def test_what_may_pass_by_itself_is_no_stall(reason: Reason, accepted: str, resolved: str, stalled: str) -> None:
+    found = conditions(of_policy(a_report(reason)))
+    assert found["Accepted"] == ("False", accepted)
+    assert found["Programmed"] == ("False", accepted)
+    assert found["ResolvedRefs"][0] == resolved
+    assert found["Stalled"][0] == stalled
+    assert found["Reconciling"][0] == ("False" if stalled == "True" else "True")
+
+
+def test_no_sandbox_is_programmed_trivially() -> None:
+    assert conditions(of_policy(views=()))["Programmed"] == ("True", "NoSandboxes")
+
+
+@pytest.mark.parametrize(
+    ("views", "reason"),
+    [
+        ((ACTIVE, a_view(State.REJECTED), a_view(State.WAITING)), "Rejected"),
+        ((ACTIVE, a_view(State.WAITING), NOT_CONNECTED), "Waiting"),
+        ((ACTIVE, NOT_CONNECTED), "NotConnected"),
+        ((ACTIVE, a_view(State.OFFERED)), "Progressing"),
+        ((a_view(State.PREPARED),), "Progressing"),
+    ],
+)
+def test_programmed_counts_only_those_that_serve_it(views: tuple[View, ...], reason: str) -> None:
+    found = conditions(of_policy(views=views))
+    assert found["Programmed"] == ("False", reason)
+    assert found["Ready"] == ("True", "Ready")
+    assert found["Reconciling"] == ("True", "Progressing")
+
+
+def test_counts() -> None:
+    views = (
+        ACTIVE,
+        a_view(State.PREPARED),
+        a_view(State.WAITING, "acme", "b"),
+        a_view(State.REJECTED),
+        NOT_CONNECTED,
+    )
+    status = of_policy(views=views)
+    assert status["supervisors"] == {
+        "matched": 5,
+        "connected": 4,
+        "prepared": 2,
+        "active": 1,
+        "waiting": 1,
+        "rejected": 1,
+        "summary": "1/5",
+    }
+    waiting = of_policy(views=(a_view(State.WAITING, "acme", "b"),))
+    assert message(waiting, "Programmed") == "0/1 supervisors serve it; waiting for acme, b"
+
+
+def test_what_is_accepted_and_cannot_be_read_is_kept() -> None:
+    kept = {"revision": 9, "epoch": 8, "generation": 2, "digest": "sha256:of-a-later-release"}
+    assert of_policy(None, accepted=None, previous={"accepted": kept})["accepted"] == kept
+    assert of_policy(previous={"accepted": kept})["accepted"]["revision"] == 3
+
+
+# ------------------------------------------------------------------------------------------------------- registrations
+
+
+def of_registration(found: Report | None = VALID, **fields: Any) -> Mapping[str, Any]:
+    whole = {
+        "accepted": an_accepted_registration(),
+        "is_current": True,
+        "policies": 2,
+        "is_drifted": False,
+        "last_described": NOW,
+        **fields,
+    }
+    standing = RegistrationStanding(report=found, **whole)
+    return registration_status(a_registration(generation=2), standing, now=NOW)
+
+
+def test_a_registration_that_is_ready() -> None:
+    manifest = a_manifest(a_binding(timeout="200ms"), a_binding("acme/other", max_body_bytes=2**40))
+    status = of_registration(accepted=an_accepted_registration(manifest=manifest))
+    assert conditions(status) == {
+        "Reachable": ("True", "Reachable"),
+        "Accepted": ("True", "Accepted"),
+        "Ready": ("True", "Ready"),
+        "Drifted": ("False", "InSync"),
+    }
+    assert (status["bindingCount"], status["policies"], status["lastDescribed"]) == (2, 2, "2026-03-01T12:00:00Z")
+    first, second = status["manifest"]["bindings"]
+    assert (first["effectiveMaxBodyBytes"], first["effectiveTimeout"]) == (65536, "200ms")
+    assert second["effectiveMaxBodyBytes"] == 0
+    assert status["accepted"] == an_accepted_registration(manifest=manifest).to_json()
+
+
+def test_a_services_own_words_are_plain_or_invalid() -> None:
+    manifest = replace(a_manifest(), name="evil\nname", service_version="1.0 canary")
+    status = of_registration(accepted=an_accepted_registration(manifest=manifest))
+    assert (status["manifest"]["name"], status["manifest"]["serviceVersion"]) == ("invalid", "invalid")
+
+
+def test_a_registration_that_is_being_described() -> None:
+    found = conditions(of_registration(None, accepted=None, is_current=False, last_described=None))
+    assert found["Reachable"] == found["Accepted"] == found["Ready"] == ("Unknown", "Pending")
+
+
+@pytest.mark.parametrize(
+    ("reason", "condition"),
+    [
+        (Reason.SERVICE_UNREACHABLE, "Unreachable"),
+        (Reason.TLS_VERIFICATION_FAILED, "TLSVerificationFailed"),
+    ],
+)
+def test_an_outage_takes_acceptance_from_nobody(reason: Reason, condition: str) -> None:
+    found = conditions(of_registration(a_report(reason)))
+    assert found["Reachable"] == ("False", condition)
+    assert found["Accepted"] == ("True", "Accepted")
+    assert found["Ready"] == ("False", condition)
+
+
+def test_an_outage_after_an_edit_is_not_acceptance() -> None:
+    status = of_registration(a_report(Reason.SERVICE_UNREACHABLE), is_current=False)
+    assert conditions(status)["Accepted"] == ("False", "Unreachable")
+    assert "last accepted registration stays" in message(status, "Accepted")
+
+
+def test_a_broken_spec_says_nothing_of_reachability() -> None:
+    found = conditions(of_registration(a_report(Reason.MALFORMED), last_described=None, is_current=False))
+    assert found["Reachable"] == ("Unknown", "Pending")
+    assert found["Accepted"] == found["Ready"] == ("False", "Invalid")
+
+
+def test_drift_is_a_condition_of_its_own() -> None:
+    status = of_registration(a_report(Reason.INVALID_MANIFEST), is_drifted=True)
+    assert conditions(status)["Drifted"] == ("True", "Drifted")
+    assert conditions(status)["Reachable"] == ("True", "Reachable")
+    assert conditions(status)["Accepted"] == ("False", "Invalid")
+
+
+def test_plaintext_and_anonymous_calls_are_shown() -> None:
+    connection = a_connection("http://acme.svc", client_authentication=ClientAuthentication.NONE)
+    found = conditions(of_registration(accepted=an_accepted_registration(connection=connection)))
+    assert found["InsecureTransport"] == ("True", "Plaintext")
+    assert found["CallerUnauthenticated"] == ("True", "NoClientAuthentication")
+
+
+def test_only_a_later_description_is_no_news() -> None:
+    status = of_registration()
+    assert not is_news({**status, "lastDescribed": "2027-01-01T00:00:00Z"}, status)
+    assert is_news({**status, "policies": 3}, status)
+    assert is_news(status, {})

@@ -1,0 +1,112 @@
+"""What is known of services, and when it is asked again."""
+
+from datetime import datetime, timedelta
+
+from supervisor_middleware.model.verdict import (
+    Accepted,
+    Described,
+    Outage,
+    Rejected,
+    Undescribable,
+    Unreachable,
+    Verdict,
+    VerdictKey,
+)
+from supervisor_middleware.registry.catalog import MAX_SPARE_VERDICTS, Catalog
+from tests.builders import NOW, a_connection, a_manifest
+
+CONNECTION = a_connection()
+DOWN = Unreachable(Outage.CONNECTION_FAILED)
+NO = Rejected("no")
+
+
+def a_key(config: str = "sha256:1") -> VerdictKey:
+    return VerdictKey(endpoint="https://a", manifest_digest="sha256:m", binding="acme/redactor", config_digest=config)
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def wait_after(failures: int) -> float:
+    catalog = Catalog()
+    for _ in range(failures):
+        catalog.described(CONNECTION, "acme", description=DOWN, now=NOW)
+    return dict(catalog.due())[CONNECTION, "acme"].timestamp() - NOW.timestamp()
+
+
+def test_a_service_is_described_at_once_and_then_every_minute() -> None:
+    catalog = Catalog()
+    assert catalog.is_due(CONNECTION, "acme", now=NOW)
+    catalog.described(CONNECTION, "acme", description=Described(a_manifest()), now=NOW)
+    assert not catalog.is_due(CONNECTION, "acme", now=after(59))
+    assert catalog.is_due(CONNECTION, "acme", now=after(60))
+    assert catalog.is_due(CONNECTION, "of-another-name", now=NOW)
+
+
+def test_one_that_is_down_is_asked_soon_and_then_more_slowly() -> None:
+    assert [wait_after(n) for n in (1, 2, 3, 4, 5, 50)] == [2, 4, 8, 16, 30, 30]
+
+
+def test_garbage_backs_off_like_an_outage_and_an_answer_ends_it() -> None:
+    catalog = Catalog()
+    catalog.described(CONNECTION, "acme", description=Undescribable("no manifest"), now=NOW)
+    catalog.described(CONNECTION, "acme", description=Described(a_manifest()), now=NOW)
+    catalog.described(CONNECTION, "acme", description=DOWN, now=NOW)
+    assert catalog.is_due(CONNECTION, "acme", now=after(2))
+
+
+def answered(*verdicts: Verdict) -> Catalog:
+    catalog = Catalog()
+    for verdict in verdicts:
+        catalog.decided(a_key(), verdict, now=NOW)
+    return catalog
+
+
+def test_a_yes_stands() -> None:
+    assert not answered(Accepted()).is_askable(a_key(), now=after(10**6))
+    assert not list(answered(Accepted()).verdicts_due())
+
+
+def test_a_no_is_asked_again_at_leisure_and_an_outage_soon() -> None:
+    for verdict, wait in ((NO, 60), (DOWN, 5)):
+        catalog = answered(verdict)
+        assert not catalog.is_askable(a_key(), now=after(wait - 1))
+        assert catalog.is_askable(a_key(), now=after(wait))
+        assert list(catalog.verdicts_due()) == [(a_key(), after(wait))]
+
+
+def test_an_outage_takes_no_answer_away() -> None:
+    assert answered(NO, DOWN).verdicts[a_key()] == NO
+    assert answered(DOWN, NO).verdicts[a_key()] == NO
+    slow = Unreachable(Outage.DEADLINE_EXCEEDED)
+    assert answered(DOWN, slow).verdicts[a_key()] == slow
+
+
+def test_what_was_never_asked_is_unasked() -> None:
+    assert Catalog().is_unasked(a_key())
+    assert Catalog().is_askable(a_key(), now=NOW)
+    assert not answered(DOWN).is_unasked(a_key())
+
+
+def test_what_nothing_refers_to_is_forgotten() -> None:
+    catalog = answered(Accepted())
+    catalog.described(CONNECTION, "acme", description=DOWN, now=NOW)
+    catalog.keep(frozenset({(CONNECTION, "acme")}), frozenset({a_key()}))
+    assert catalog.description(CONNECTION, "acme") is not None
+    assert not catalog.is_unasked(a_key())
+    catalog.keep(frozenset(), frozenset())
+    assert catalog.description(CONNECTION, "acme") is None
+    assert catalog.is_unasked(a_key())
+
+
+def test_reviews_of_what_is_never_stored_fill_no_memory_and_push_out_nothing_wanted() -> None:
+    catalog = Catalog()
+    catalog.keep(frozenset(), frozenset({a_key("wanted")}))
+    catalog.decided(a_key("wanted"), Accepted(), now=NOW)
+    for number in range(MAX_SPARE_VERDICTS + 10):
+        catalog.decided(a_key(f"spare-{number}"), Accepted(), now=NOW)
+    assert len(catalog.verdicts) == MAX_SPARE_VERDICTS + 1
+    assert not catalog.is_unasked(a_key("wanted"))
+    assert catalog.is_unasked(a_key("spare-9"))
+    assert not catalog.is_unasked(a_key("spare-10"))
