@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.controlplane.cluster import ControlPlane
-from e2e.harness import Installation, service_credentials
+from e2e.harness import Installation, a_pod, service_credentials
 from e2e.objects import Document, a_policy, a_registration, an_entry, changed
 from e2e.services import REJECTION, Host, Scripted, a_manifest
 
@@ -182,6 +182,24 @@ def test_a_registration_that_is_not_ready_yet_is_named_to_who_wants_its_binding(
     installation.await_condition("smw", registration, "Ready=False/Unreachable")
     said = installation.refusal(a_policy("early", namespace=namespace, one=an_entry("late/binding")))
     assert f"not accepted yet: {registration}; see kubectl get smw, and try again when it is Ready" in said
+
+
+def test_a_policy_that_conflicts_with_an_older_one_is_refused_with_its_name(
+    installation: Installation, namespace: str
+) -> None:
+    # Within one second of creation the name decides.
+    installation.apply(
+        a_pod("agent-0", namespace=namespace, sandbox="agent"),
+        a_policy("first", namespace=namespace, redact=an_entry(order=7)),
+    )
+    installation.await_condition("sbp", "first", "Programmed=False/NotConnected", namespace=namespace)
+    said = installation.refusal(a_policy("second", namespace=namespace, redact=an_entry(order=7)))
+    used = f"already used for the same sandboxes by policy {namespace}/first"
+    assert f"{_MIDDLEWARES}.redact: the key is {used} (rename the key)" in said
+    assert f"{_MIDDLEWARES}.redact.order: order 7 is {used} (choose another order)" in said
+    installation.apply(a_policy("second", namespace=namespace, also=an_entry(order=8)))
+    elsewhere = {"app": "another"}
+    installation.apply(a_policy("third", namespace=namespace, selector=elsewhere, redact=an_entry(order=7)))
 
 
 def test_deletions_are_not_reviewed(installation: Installation, namespace: str, control_plane: ControlPlane) -> None:
