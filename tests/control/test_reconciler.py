@@ -322,6 +322,16 @@ async def test_one_notice_and_one_audit_event_a_transition() -> None:
     assert control.changes() == ["policy_rejected", "policy_accepted"]
 
 
+async def test_a_registration_that_goes_to_plaintext_is_audited_once() -> None:
+    control = await a_settled()
+    control.audited.clear()
+    control.world.put(a_registration(generation=2, grpcEndpoint="http://redactor.acme.svc:8080", allowInsecure=True))
+    await control.settle()
+    await control.later(31)
+    assert control.world.notices == [("acme", "Accepted"), ("acme", "InsecureTransport")]
+    assert control.changes() == ["registration_accepted", "registration_insecure"]
+
+
 async def test_a_notice_that_cannot_be_sent_undoes_nothing() -> None:
     control = a_control(a_world())
     control.world.fail = lambda act: Unavailable("quota") if act.startswith("notify") else None

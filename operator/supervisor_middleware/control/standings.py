@@ -45,17 +45,17 @@ def registration_standing(decision: RegistrationDecision, decisions: Decisions) 
     )
 
 
-def accepted_condition(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Status and reason of the condition `Accepted`; empty where there is none."""
-    for condition in status.get("conditions", ()):
-        if condition.get("type") == "Accepted":
-            return str(condition.get("status")), str(condition.get("reason"))
+def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    """Status and reason of a condition; empty where there is none."""
+    for found in status.get("conditions", ()):
+        if found.get("type") == kind:
+            return str(found.get("status")), str(found.get("reason"))
     return "", ""
 
 
 def is_judged(stored: Stored) -> bool:
     """Whether the stored status already is a verdict on the current spec."""
-    is_known = accepted_condition(stored.status)[0] in {"True", "False"}
+    is_known = condition(stored.status, "Accepted")[0] in {"True", "False"}
     return is_known and stored.status.get("observedGeneration") == stored.generation
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.control.conditions import summary_of
-from supervisor_middleware.control.standings import accepted_condition
+from supervisor_middleware.control.standings import condition
 from supervisor_middleware.control.status import is_news
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.canonical import JsonObject
@@ -28,6 +28,7 @@ _CHANGES: Final = {
     ("SupervisorMiddleware", True): ChangeKind.REGISTRATION_ACCEPTED,
     ("SupervisorMiddleware", False): ChangeKind.REGISTRATION_REJECTED,
 }
+_IN_THE_CLEAR: Final = "request content and decisions travel in the clear: use https://"
 _log = structlog.get_logger(__name__)
 
 
@@ -96,16 +97,29 @@ class StatusWriter:
         return self._written[uid] + COUNTS_INTERVAL if uid in self._written else datetime.min.replace(tzinfo=UTC)
 
     async def _tell(self, stored: Stored, status: Mapping[str, Any], report: Report | None) -> None:
-        """On transitions of `Accepted` to a verdict only."""
-        before, after = accepted_condition(stored.status), accepted_condition(status)
-        if report is None or after == before:
-            return
-        is_good = after[0] == "True"
+        """On transitions only: of `Accepted` to a verdict, and of transport to plaintext."""
+        before, after = condition(stored.status, "Accepted"), condition(status, "Accepted")
+        if report is not None and after != before:
+            is_good = after[0] == "True"
+            change = Changed(
+                kind=_CHANGES[stored.subject.kind, is_good], subject=str(stored.subject), reason=after[1]
+            )
+            await self._tell_one(stored, change, message=summary_of(report) or "accepted", is_good=is_good)
+        # RFC 0009 "Registration and delivery": OpenShell warns, and records the insecure registration.
+        insecure = condition(status, "InsecureTransport")
+        if insecure[0] == "True" and condition(stored.status, "InsecureTransport") != insecure:
+            change = Changed(
+                kind=ChangeKind.REGISTRATION_INSECURE, subject=str(stored.subject), reason="InsecureTransport"
+            )
+            await self._tell_one(stored, change, message=_IN_THE_CLEAR, is_good=False)
+
+    async def _tell_one(self, stored: Stored, change: Changed, *, message: str, is_good: bool) -> None:
         weight = Weight.NORMAL if is_good else Weight.WARNING
-        message = summary_of(report) or "accepted"
-        self._emit(Changed(kind=_CHANGES[stored.subject.kind, is_good], subject=str(stored.subject), reason=after[1]))
+        self._emit(change)
         try:
-            await self._store.notify(stored.subject, uid=stored.uid, reason=after[1], message=message, weight=weight)
+            await self._store.notify(
+                stored.subject, uid=stored.uid, reason=change.reason, message=message, weight=weight
+            )
         except SupervisorMiddlewareError as error:
             _log.info("a notice could not be sent", object=str(stored.subject), reason=str(error))
 
