@@ -103,3 +103,10 @@ def test_anything_else_is_refused_with_the_errors_that_are_promised(value: Any) 
     for kind in (Manifest, Registration):
         with pytest.raises((KeyError, TypeError, ValueError)):
             kind.from_json(value)
+
+
+def test_what_is_kept_of_a_services_texts_is_plain_or_the_word_invalid() -> None:
+    bindings = (a_binding(),)
+    manifest = Manifest(name="Talk & more", service_version="1.0.0+b", dialect=Dialect.RFC0009, bindings=bindings)
+    assert [manifest.to_json()[key] for key in ("name", "serviceVersion")] == ["invalid", "1.0.0+b"]
+    assert Manifest.from_json(manifest.to_json()).digest == manifest.digest

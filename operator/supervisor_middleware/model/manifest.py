@@ -12,6 +12,7 @@ from typing import Self
 
 from supervisor_middleware.model.canonical import MAX_EXACT_INTEGER, JsonObject, ParsedJson, canonical, digest
 from supervisor_middleware.model.durations import parse_timeout
+from supervisor_middleware.model.identifiers import status_text
 
 
 class Dialect(StrEnum):
@@ -90,10 +91,10 @@ class Manifest:
         return digest(canonical({"dialect": self.dialect.value, "bindings": [b.to_json() for b in capped]}))
 
     def to_json(self) -> JsonObject:
-        """The form kept in status, in recorded manifest files and on the CLI."""
+        """The form kept in status, in recorded manifest files and on the CLI: texts are plain there, or `invalid`."""
         return {
-            "name": self.name,
-            "serviceVersion": self.service_version,
+            "name": _plain(self.name),
+            "serviceVersion": _plain(self.service_version),
             "dialect": self.dialect.value,
             "bindings": [b.to_json() for b in self.bindings],
         }
@@ -120,3 +121,7 @@ def effective_timeout(*, registration: timedelta, binding: Binding, dialect: Dia
         return registration
     advertised = parse_timeout(binding.timeout)
     return advertised if dialect is Dialect.RFC0009 else min(advertised, registration)
+
+
+def _plain(text: str) -> str:
+    return status_text(text) if text else ""
