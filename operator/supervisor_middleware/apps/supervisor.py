@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -23,7 +24,7 @@ from supervisor_middleware.apps.clock import SystemClock, utc_now
 from supervisor_middleware.apps.health import Probes, serve_health
 from supervisor_middleware.audit.events import Bypassed, Event, Failed, Invoked
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.middleware.builtins import BUILTINS
 from supervisor_middleware.pki.files import make_directory
 from supervisor_middleware.pki.spiffe import SpiffeId, supervisor_id
@@ -152,6 +153,8 @@ class _Supervisor:
 
     async def _serve_traffic(self, stack: contextlib.AsyncExitStack) -> None:
         # Short and ours alone: socket paths end at 107 bytes, and whoever reaches the socket decides what leaves.
+        listen = _address(self._settings.listen)
+        _require_free(listen)
         directory = Path(tempfile.mkdtemp(prefix="smw-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         processor = Processor(
@@ -168,7 +171,7 @@ class _Supervisor:
         upstream = self._settings.upstream
         envoy = EnvoyProcess(
             ProxyConfig(
-                listen=_address(self._settings.listen),
+                listen=listen,
                 processor=address,
                 upstream=DynamicForward() if upstream is None else FixedUpstream(_address(upstream)),
             ),
@@ -224,3 +227,14 @@ def _addresses(hosts: tuple[str, ...], port: int) -> tuple[str, ...]:
 def _address(text: str) -> TcpAddress:
     host, _, port = text.rpartition(":")
     return TcpAddress(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _require_free(address: TcpAddress) -> None:
+    """Envoy would say it at length, and would share the port with another Envoy of the same user."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address.host, address.port))
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error

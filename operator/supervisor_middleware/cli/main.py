@@ -40,7 +40,7 @@ app.add_typer(token_app, name="token")
 def main() -> None:
     """Entry point: errors of ours become one line and exit code 2, never a traceback."""
     # gRPC's core writes to stderr by itself, in a form of its own, what we say in ours.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         app(prog_name="smw")
     except SupervisorMiddlewareError as error:

@@ -40,19 +40,20 @@ class Answer:
 
 @dataclass(slots=True)
 class Process:
-    """One of our commands, in a process of its own, its output in a log file."""
+    """One of our commands (or another `module`), in a process of its own, its output in a log file."""
 
     name: str
     arguments: tuple[str, ...]
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    module: str = "supervisor_middleware.cli"
     running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it."""
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(  # noqa: S603 - our own interpreter and our own commands
-                [sys.executable, "-m", "supervisor_middleware.cli", *self.arguments],
+                [sys.executable, "-m", self.module, *self.arguments],
                 env={**os.environ, **self.environment},
                 stdout=log,
                 stderr=log,
