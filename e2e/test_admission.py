@@ -2,6 +2,7 @@
 
 import json
 import re
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -126,10 +127,11 @@ def test_fail_open_is_admitted_with_a_warning(installation: Installation, namesp
 
 
 @pytest.fixture
-def registration(installation: Installation, namespace: str) -> Iterator[str]:
+def registration(installation: Installation) -> Iterator[str]:
     """A name for a registration of this test, removed afterwards."""
-    yield namespace
-    installation.plane.kubectl("delete", "smw", namespace, "--ignore-not-found")
+    name = f"tried-{secrets.token_hex(4)}"
+    yield name
+    installation.plane.kubectl("delete", "smw", name, "--ignore-not-found")
 
 
 def test_plaintext_is_admitted_with_a_warning_and_shown(

@@ -4,6 +4,7 @@ After each test a bystander in a namespace of its own must still be programmed a
 """
 
 import json
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -47,9 +48,17 @@ def bystander(installation: Installation) -> Iterator[Bystander]:
     installation.plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
+@pytest.fixture
+def registration(installation: Installation) -> Iterator[str]:
+    """A name for the bad registration, which goes with the test."""
+    name = f"bad-{secrets.token_hex(4)}"
+    yield name
+    installation.plane.kubectl("delete", "smw", name, "--ignore-not-found")
+
+
 @pytest.fixture(autouse=True)
-def nobody_else_suffers(installation: Installation, bystander: Bystander) -> Iterator[None]:
-    """What must hold while the bad object is there, and does not depend on how the test ended."""
+def nobody_else_suffers(installation: Installation, bystander: Bystander, registration: str) -> Iterator[None]:
+    """What must hold at the end of each test: `registration` is asked for, so it is still there then."""
     yield
     installation.operator.check()
     found = installation.get("sbp", "outbound", namespace=bystander.namespace)
@@ -57,13 +66,6 @@ def nobody_else_suffers(installation: Installation, bystander: Bystander) -> Ite
     assert (conditions["Ready"], conditions["Programmed"]) == ("True", "True")
     assert found["status"]["accepted"] == bystander.revision
     assert post(bystander.proxy, "api.example.com", _KEY).body == "[REDACTED]"
-
-
-@pytest.fixture
-def registration(installation: Installation, namespace: str) -> Iterator[str]:
-    """A name for the bad registration; it goes after the bystander was looked at."""
-    yield namespace
-    installation.plane.kubectl("delete", "smw", namespace, "--ignore-not-found")
 
 
 def _manifest(**change: object) -> bytes:
