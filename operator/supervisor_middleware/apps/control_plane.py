@@ -42,6 +42,10 @@ _SERVER_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Established TLS outlives a certificate, so identity is proven anew now and then; gRPC adds a jitter of 10 %. It
+    # also ends streams of peers that take no byte and yet answer pings.
+    ("grpc.max_connection_age_ms", 3_600_000),
+    ("grpc.max_connection_age_grace_ms", 10_000),
     # A second operator on the same port must fail, not share it.
     ("grpc.so_reuseport", 0),
 )
