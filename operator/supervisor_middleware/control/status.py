@@ -133,7 +133,7 @@ def _policy_verdicts(standing: PolicyStanding, counts: SupervisorCounts) -> Iter
     unresolved = [v for v in report.violations if v.reason in _REFS]
     others = Report(violations=tuple(v for v in report.violations if v.reason not in _REFS))
     reason = coarse(report) if report.violations else ConditionReason.READY
-    kept = " Sandboxes keep the last accepted revision." if standing.accepted and report.violations else ""
+    kept = ". Sandboxes keep the last accepted revision" if standing.accepted and report.violations else ""
     message = summary_of(report) + kept
     is_accepted = report.is_valid
     yield Verdict(
@@ -256,7 +256,7 @@ def _registration_verdicts(standing: RegistrationStanding) -> Iterable[Verdict]:
         # An outage takes acceptance from nobody: what was accepted under this spec stays so.
         is_outage = not report.is_valid and len(outages.violations) == len(report.violations)
         is_accepted = report.is_valid or (is_outage and standing.is_current)
-        kept = " The last accepted registration stays in force." if accepted and not report.is_valid else ""
+        kept = ". The last accepted registration stays in force" if accepted and not report.is_valid else ""
         reason = _outage_reason(outages) if is_outage else coarse(report)
         message = summary_of(report) + kept
         yield Verdict(
