@@ -535,6 +535,18 @@ async def test_a_service_in_trouble_makes_no_busy_loop(state: str) -> None:
     assert "canary" not in str(logs)
 
 
+async def test_a_question_that_breaks_the_asker_is_an_outage() -> None:
+    control = await a_settled()
+    control.asker.error = ZeroDivisionError("canary")
+    control.world.put(an_edit())
+    with capture_logs() as logs:
+        await control.settle()
+    assert control.world.condition(POLICY, "Accepted") == ("False", "ValidationPending")
+    assert control.distributor.stages("coder") == ["redact"]
+    assert "canary" not in str(logs)
+    assert len(control.asker.asked) == 2
+
+
 async def test_a_slow_service_holds_back_nobody_elses_policy() -> None:
     world = a_world()
     world.put(a_registration("slow", grpcEndpoint="https://slow.svc"))
