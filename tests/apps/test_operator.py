@@ -22,15 +22,18 @@ POLICY = Stored(
 
 
 class Api:
-    """An API server that refuses writes because of `fields`, or takes them."""
+    """An API server that refuses writes because of `fields`, or takes them; `epoch` is what stands there."""
 
-    def __init__(self, *fields: str) -> None:
-        self.fields = frozenset(fields)
+    def __init__(self, *fields: str, epoch: int | None = None) -> None:
+        self.fields, self.epoch = frozenset(fields), epoch
 
     async def replace(self, _path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.fields:
             raise Refused("no", fields=self.fields)
         return body
+
+    async def get(self, _path: str) -> dict[str, Any]:
+        return {} if self.epoch is None else {"status": {"accepted": {"epoch": self.epoch}}}
 
 
 class Absorber:
@@ -40,13 +43,18 @@ class Absorber:
 
 def a_store(api: Api) -> LeadersStore:
     return LeadersStore(
-        api, source=Absorber(), namespace="operator", instance="one", now=lambda: datetime(2026, 1, 1, tzinfo=UTC)
+        api,  # type: ignore[arg-type]
+        epoch=10,
+        source=Absorber(),
+        namespace="operator",
+        instance="one",
+        now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
     )
 
 
 async def test_an_operator_that_a_newer_one_has_overtaken_steps_down() -> None:
-    store = a_store(Api("status.accepted"))
-    watching = asyncio.create_task(store.until_fenced())
+    store = a_store(Api("status.accepted", epoch=11))
+    watching = asyncio.create_task(store.until_overtaken())
     with pytest.raises(Fenced):
         await store.write_status(POLICY, {})
     with pytest.raises(
@@ -55,12 +63,24 @@ async def test_an_operator_that_a_newer_one_has_overtaken_steps_down() -> None:
         await asyncio.wait_for(watching, 10)
 
 
-async def test_any_other_refusal_and_a_good_write_change_nothing_about_who_leads() -> None:
-    store = a_store(Api("status.stages"))
-    watching = asyncio.create_task(store.until_fenced())
-    with pytest.raises(Refused):
+@pytest.mark.parametrize(
+    ("api", "refusal"),
+    [
+        (Api("status.accepted", epoch=10), Fenced),
+        (Api("status.accepted"), Fenced),
+        (Api("status.stages", epoch=11), Refused),
+    ],
+    ids=["an old revision under our own epoch", "a status that is gone", "another field"],
+)
+async def test_any_other_refusal_changes_nothing_about_who_leads(api: Api, refusal: type[Exception]) -> None:
+    store = a_store(api)
+    watching = asyncio.create_task(store.until_overtaken())
+    with pytest.raises(refusal):
         await store.write_status(POLICY, {})
-    await a_store(Api()).write_status(POLICY, {})
     await asyncio.sleep(0)
     assert not watching.done()
     watching.cancel()
+
+
+async def test_a_good_write_is_a_good_write() -> None:
+    await a_store(Api()).write_status(POLICY, {})

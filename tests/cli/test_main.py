@@ -119,7 +119,7 @@ def test_an_interrupt_ends_quietly(smw: Smw, monkeypatch: pytest.MonkeyPatch) ->
     ("module", "arguments", "extra"),
     [
         ("kopf", ["operator"], "operator"),
-        ("kubernetes", ["status"], "operator"),
+        ("kubernetes", ["status", "--kubeconfig", "config"], "operator"),
         ("aiohttp", ["standalone", "."], "operator"),
         ("watchfiles", ["standalone", "{folder}", "--state", "{folder}/state"], "operator"),
         ("xds", ["supervisor", "--sandbox", "agent"], "supervisor"),

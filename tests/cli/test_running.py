@@ -182,6 +182,14 @@ def test_the_first_of_several_errors_is_the_one_that_is_told() -> None:
     assert shown.err.splitlines()[-1] == "supervisor_middleware.errors.Unavailable: the port is taken"
 
 
+def test_an_error_nobody_has_foreseen_ends_with_its_place_and_without_its_text() -> None:
+    shown = in_a_process(command=python("    raise ValueError('canary')"))
+    assert shown.code != 0
+    last = shown.err.splitlines()[-1]
+    assert last.startswith("supervisor_middleware.errors.Bug: this is a bug, please report it: ValueError < work:")
+    assert "ValueError: canary" not in shown.err
+
+
 def test_a_cancellation_nobody_asked_for_is_no_good_end() -> None:
     shown = in_a_process(command=python("    raise asyncio.CancelledError"))
     assert shown.code != 0

@@ -183,6 +183,20 @@ def test_a_machine_and_a_cluster_exclude_each_other(smw: Smw, tmp_path: Path) ->
     assert shown.err == "smw: --state and --kubeconfig exclude each other: one machine, or a cluster\n"
 
 
+def test_without_either_it_asks_which(smw: Smw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shown = smw("status")
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == "smw: of what? give --state DIR of smw standalone, or --kubeconfig FILE of a cluster\n"
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("{")
+    assert f"{tmp_path}/.kube/config" in smw("status").err
+    monkeypatch.setenv("KUBECONFIG", "elsewhere")
+    assert "elsewhere" in smw("status").err
+
+
 @pytest.mark.parametrize("content", [None, "", "{", "clusters: []"])
 def test_a_kubeconfig_that_is_none_is_one_line_and_exit_2(smw: Smw, tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "config"

@@ -25,13 +25,14 @@ from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.model.canonical import JsonObject
-from supervisor_middleware.model.snapshot import Stored
+from supervisor_middleware.model.snapshot import Kind, Stored
 from supervisor_middleware.pki.authority import Authority, IpAddress
 from supervisor_middleware.pki.credentials import Credentials, renewal_time
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
 from supervisor_middleware.sources.cluster_authority import ClusterAuthority
+from supervisor_middleware.sources.cluster_kinds import WATCHED
 from supervisor_middleware.sources.cluster_store import ClusterStore, Fenced
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 from supervisor_middleware.telemetry import ControlMetrics
@@ -54,28 +55,40 @@ async def run_operator(settings: OperatorSettings) -> None:
 
 
 class LeadersStore(ClusterStore):
-    """The store of an operator that leads, which learns here when another one does."""
+    """The store of an operator that leads, which learns here when a newer one does."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        """As `ClusterStore`."""
-        super().__init__(*arguments, **options)
-        self._fenced: asyncio.Queue[Fenced] = asyncio.Queue()
+    def __init__(self, api: ClusterApi, *, epoch: int, **options: Any) -> None:
+        """As `ClusterStore`; `epoch` is the one we lead with."""
+        super().__init__(api, **options)
+        self._reader, self._epoch = api, epoch
+        self._overtaken: asyncio.Queue[Fenced] = asyncio.Queue()
 
     async def write_status(self, stored: Stored, status: JsonObject) -> None:
-        """As `ClusterStore`; besides, a refusal because of a newer epoch ends `until_fenced`."""
+        """As `ClusterStore`; besides, a status that a newer operator wrote ends `until_overtaken`."""
         try:
             await super().write_status(stored, status)
         except Fenced as error:
-            self._fenced.put_nowait(error)
+            # Refused for its epoch, but perhaps that of an old revision: the epoch that stands there decides.
+            if await self._epoch_of(stored) > self._epoch:
+                self._overtaken.put_nowait(error)
             raise
 
-    async def until_fenced(self) -> None:
+    async def until_overtaken(self) -> None:
         """Wait until a newer operator has written.
 
         Raises:
             Fenced: it has. Two must not distribute side by side; the platform starts us again, with a newer epoch.
         """
-        raise Fenced(f"{await self._fenced.get()}: this one steps down")
+        raise Fenced(f"{await self._overtaken.get()}: this one steps down")
+
+    async def _epoch_of(self, stored: Stored) -> int:
+        subject = stored.subject
+        path = WATCHED[Kind(subject.kind)].path(subject.name, namespace=subject.namespace)
+        match (await self._reader.get(path)).get("status"):
+            case {"accepted": {"epoch": int() as epoch}}:
+                return epoch
+            case _:
+                return 0
 
 
 class _Operator:
@@ -99,17 +112,18 @@ class _Operator:
             tasks.create_task(keep_watching(self._source, credentials=self._api.credentials, stop=asyncio.Event()))
             authority = await self._authority()
             epoch = await self._epoch()
-            store = self._store()
+            store = self._store(epoch)
             self._control_plane = control_plane = ControlPlane(self._parts(authority, epoch, store))
             _log.info("this operator leads", epoch=epoch)
             self._metrics.leader.set(1)
-            tasks.create_task(store.until_fenced())
+            tasks.create_task(store.until_overtaken())
             tasks.create_task(control_plane.run())
             tasks.create_task(self._serve_webhook(control_plane))
 
-    def _store(self) -> LeadersStore:
+    def _store(self, epoch: int) -> LeadersStore:
         return LeadersStore(
             self._api,
+            epoch=epoch,
             source=self._source,
             namespace=self._settings.namespace,
             instance=socket.gethostname(),

@@ -255,7 +255,7 @@ def status(
         Path | None, typer.Option("--state", metavar="DIR", help="State directory of smw standalone.")
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of a cluster; $KUBECONFIG if absent.")
+        Path | None, typer.Option(metavar="FILE", help="Of a cluster; as kubectl finds it if absent.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings
 
-from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.telemetry import configure_logging
+from supervisor_middleware.errors import Bug, InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.telemetry import configure_logging, where
 
 _Settings = TypeVar("_Settings", bound=BaseSettings)
 _FLAGS: Final = {"operators": "--operator", "loopback": "--allow-loopback"}
@@ -38,12 +38,18 @@ def run_until_stopped(work: Coroutine[Any, Any, None], *, log_level: str) -> Non
     """Run `work` until it ends, or SIGTERM or SIGINT asks it to; then it is cancelled and cleans up.
 
     Of several errors at once the first is raised.
+
+    Raises:
+        Bug: an error nobody has foreseen: where it was raised, without its text, which may quote a config.
     """
     configure_logging(log_level)
     try:
         asyncio.run(_until_signal(work))
-    except BaseExceptionGroup as group:
-        raise _first(group) from None
+    except (Exception, BaseExceptionGroup) as raised:  # noqa: BLE001 - the last boundary: see Raises
+        error = _first(raised) if isinstance(raised, BaseExceptionGroup) else raised
+        if isinstance(error, SupervisorMiddlewareError | OSError | ImportError) or not isinstance(error, Exception):
+            raise error from None
+        raise Bug(f"this is a bug, please report it: {where(error)}") from None
 
 
 async def _until_signal(work: Coroutine[Any, Any, None]) -> None:

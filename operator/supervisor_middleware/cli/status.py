@@ -1,6 +1,7 @@
 """`smw status`: registrations, policies and how far supervisors have got, standalone or in a cluster."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,13 +86,12 @@ def _of_summary(value: Mapping[str, Any]) -> Iterator[Observed]:
 
 def _read_cluster(kubeconfig: Path | None) -> tuple[Observed, ...]:
     import asyncio
-    import os
 
     from supervisor_middleware.model.snapshot import Kind
     from supervisor_middleware.sources.cluster_api import connect
     from supervisor_middleware.sources.cluster_kinds import WATCHED
 
-    named = kubeconfig or (Path(os.environ["KUBECONFIG"]) if os.environ.get("KUBECONFIG") else None)
+    named = kubeconfig or _default_kubeconfig()
 
     async def read() -> tuple[Observed, ...]:
         found: list[Observed] = []
@@ -102,6 +102,18 @@ def _read_cluster(kubeconfig: Path | None) -> tuple[Observed, ...]:
         return tuple(found)
 
     return asyncio.run(read())
+
+
+def _default_kubeconfig() -> Path | None:
+    """As kubectl finds it; None is the Pod's own."""
+    if given := os.environ.get("KUBECONFIG"):
+        return Path(given)
+    at_home = Path("~/.kube/config").expanduser()
+    if at_home.exists():
+        return at_home
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        raise InvalidInput("of what? give --state DIR of smw standalone, or --kubeconfig FILE of a cluster")
+    return None
 
 
 def _of_body(kind: str, body: Mapping[str, Any]) -> Observed:
