@@ -10,5 +10,5 @@ settings.load_profile("shared")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--rewrite-golden", action="store_true", help="write tests/golden/**/*.out.yaml anew; review the diff"
+        "--rewrite-golden", action="store_true", help="write tests/golden/**/*.out.* anew; review the diff"
     )

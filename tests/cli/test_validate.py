@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,13 +29,15 @@ def outcome(*paths: Path | str, form: Form = Form.TABLE, **options: object) -> t
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("case", CASES)
-def test_output_is_the_recorded_one(case: str, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_the_recorded_one(
+    case: str, form: Form, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
     folder = GOLDEN / case.removesuffix("-with-manifests")
     monkeypatch.chdir(folder)
     manifests = (Path("manifests.yaml"),) if case.endswith("-with-manifests") else ()
     code, shown, err = outcome("in", form=form, manifests=manifests)
     recorded = folder / f"{case}.out.{FORMS[form]}"
-    if os.environ.get("UPDATE_GOLDEN"):
+    if pytestconfig.getoption("--rewrite-golden"):
         recorded.write_text(shown, encoding="utf-8")
     assert shown == recorded.read_text(encoding="utf-8")
     assert (code, err) == (0 if case.startswith("valid") else 1, "")

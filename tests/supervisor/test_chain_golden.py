@@ -1,9 +1,8 @@
 """Chains people can read: `tests/golden/chain/<case>.in.yaml` is played, the `.out.yaml` beside it is what comes out.
 
-`REWRITE_GOLDEN=1 pytest tests/supervisor/test_chain_golden.py` writes the outputs anew; the diff is the review.
+`pytest tests/supervisor/test_chain_golden.py --rewrite-golden` writes the outputs anew; the diff is the review.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
@@ -38,11 +37,11 @@ CASES = sorted(Path(__file__).parents[1].joinpath("golden", "chain").glob("*.in.
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.name.removesuffix(".in.yaml"))
-def test_chain_gives_the_recorded_outcome(path: Path) -> None:
+def test_chain_gives_the_recorded_outcome(path: Path, pytestconfig: pytest.Config) -> None:
     case = yaml.safe_load(path.read_text())
     expected = path.with_name(path.name.replace(".in.yaml", ".out.yaml"))
     text = yaml.safe_dump(_play(case), sort_keys=False, allow_unicode=True, width=110)
-    if os.environ.get("REWRITE_GOLDEN"):
+    if pytestconfig.getoption("--rewrite-golden"):
         expected.write_text(text)
     assert expected.read_text() == text
 
