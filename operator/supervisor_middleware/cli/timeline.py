@@ -2,9 +2,14 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
+
+_INDENT: Final = " " * 11
+_BESIDE: Final = 28
+"""Up to so many characters, what happened stands on the same line; 80 columns hold both."""
 
 
 @dataclass(slots=True)
@@ -33,10 +38,15 @@ class Timeline:
         self.as_expected += is_good
         mark = Text("✓", style="green") if is_good else Text("✗", style="bold red")
         self.console.print(Text(f"  {self._clock()}  ") + mark + Text(f" {what}"))
-        self.console.print(Text(f"{'':13}expected  {expected}", style="dim"))
-        self.console.print(Text(f"{'':13}happened  {happened}", style="" if is_good else "red"))
+        first = Text(f"{_INDENT}expected  {expected:<{_BESIDE}}", style="dim")
+        second = Text(f"happened  {happened}", style="" if is_good else "red")
+        if len(expected) <= _BESIDE:
+            self.console.print(first + Text("  ") + second)
+        else:
+            self.console.print(first)
+            self.console.print(Text(_INDENT) + second)
         for line in details:
-            self.console.print(Text(f"{'':13}          {line}", style="dim"))
+            self.console.print(Text(f"{_INDENT}{line}", style="dim"))
         return is_good
 
     def finish(self) -> int:
