@@ -186,6 +186,25 @@ async def test_a_forward_proxy_reaches_the_host_it_inspected(forward: Proxied) -
     assert len(forward.upstream.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.000.000.001", "0.0.0.0", "2130706433", "0x7f000001", "0x7f.1", "127.1", "0177.0.0.1"),
+        *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[::]"),
+    ],
+)
+@pytest.mark.parametrize("request_", ["GET http://%s/ HTTP/1.1", "GET / HTTP/1.1", "CONNECT %s HTTP/1.1"])
+async def test_no_other_spelling_of_an_address_leads_past_its_chain(
+    forward: Proxied, host: str, request_: str
+) -> None:
+    forward.runtime.stages = (a_stage(include=("127.0.0.1",)),)
+    forward.runtime.answer = lambda _: DENIED
+    authority = f"{host}:{forward.upstream.port}"
+    start = request_.replace("%s", authority)
+    assert (await forward.send(f"{start}\r\nhost: {authority}\r\n\r\n".encode())).status == 403
+    assert forward.upstream.requests == []
+
+
 @pytest.mark.parametrize("on_error", list(OnError))
 async def test_a_tunnel_follows_the_rule_for_what_no_stage_can_be_shown(forward: Proxied, on_error: OnError) -> None:
     forward.runtime.stages = (a_stage(include=("127.0.0.1",), on_error=on_error),)

@@ -24,6 +24,7 @@ def framing_of(*more: tuple[str, bytes], method: bytes = b"POST") -> Framing:
         (b"[2001:DB8::1]:8443", b"http", "[2001:db8::1]", 8443),
         (b"[2001:db8::1]", b"http", "[2001:db8::1]", 80),
         (b"10.0.0.1:65535", b"http", "10.0.0.1", 65535),
+        (b"[::1]", b"http", "[::1]", 80),
     ],
 )
 def test_the_target_is_where_the_request_goes(authority: bytes, scheme: bytes, host: str, port: int) -> None:
@@ -45,6 +46,16 @@ def test_the_target_is_where_the_request_goes(authority: bytes, scheme: bytes, h
         b"a.com:x",
         b"\xc3\xa4.com",
         b"[::1",
+        b"a.com:0",
+        b"2130706433",
+        b"127.000.000.001",
+        b"0.0.0.0",
+        b"[::]",
+        b"[::ffff:127.0.0.1]",
+        b"[::ffff:7f00:1]",
+        b"[::127.0.0.1]",
+        b"[::ffff:0:127.0.0.1]",
+        b"[64:ff9b::7f00:1]",
     ],
 )
 def test_an_authority_that_no_selector_could_match_is_refused(authority: bytes) -> None:

@@ -3,11 +3,15 @@
 RFC 0009 "Policy integration": case-insensitive; `*` matches exactly one DNS label, `**` one or more labels, and a
 `*` inside a label any run of its characters (also none). Brace alternates are rejected; so are `?` and `[...]`,
 ports, spaces and a trailing dot. IPv4 addresses are four labels; an IPv6 literal matches `*` and `**` only.
+
+One host has one spelling here. Resolvers read `127.1`, `0x7f.1`, `2130706433` or `127.000.000.001` as an address that
+a selector names in another way, so an authority that spells an address unlike everybody is none.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from supervisor_middleware.model.limits import MAX_HOST_LENGTH, MAX_LABEL_LENGTH
@@ -20,6 +24,8 @@ PATTERN_RULE: Final = (
 )
 _LABEL = re.compile(r"[a-z0-9_*-]+", re.ASCII)
 _ANY_DEPTH: Final = "**"
+# The URL standard's "ends in a number": what is read as an IPv4 address by whoever looks for one.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ def normalize_host(authority: str) -> str:
         literal, bracket, rest = text.partition("]")
         if not bracket or not re.fullmatch(r"(:[0-9]{1,5})?", rest) or not re.fullmatch(r"\[[0-9a-f:.]+", literal):
             raise ValueError("not a valid IPv6 authority")
+        _check_address(literal[1:], IPv6Address)
         return literal + bracket
     host, _, port = text.partition(":")
     host = host.removesuffix(".")
@@ -89,7 +96,16 @@ def normalize_host(authority: str) -> str:
         raise ValueError("not a valid port")
     if len(host) > MAX_HOST_LENGTH or not all(re.fullmatch(r"[a-z0-9_-]{1,63}", label) for label in host.split(".")):
         raise ValueError("not a valid host name")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        _check_address(host, IPv4Address)  # four decimal numbers, no leading zeros
     return host
+
+
+def _check_address(text: str, kind: type[IPv4Address | IPv6Address]) -> None:
+    try:
+        kind(text)
+    except ValueError as error:
+        raise ValueError("not a valid IP address") from error
 
 
 def _check_label(label: str) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import Final
 
 from supervisor_middleware.errors import InvalidInput
@@ -16,6 +17,9 @@ from supervisor_middleware.model.hosts import normalize_host
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MAX_PORT: Final = 65535
+# IPv4 in IPv6's clothes: compatible, mapped, translated (RFC 2765), NAT64 (RFC 6052). `::1` is itself.
+_IPV4_IN_IPV6: Final = tuple(map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+_IPV6_LOOPBACK: Final = IPv6Address("::1")
 
 
 class UnmatchableHost(InvalidInput):
@@ -51,7 +55,8 @@ def parse_head(lines: Iterable[tuple[str, bytes]], *, end_of_stream: bool) -> Re
     """Read the header lines of one request.
 
     Raises:
-        UnmatchableHost: the authority is missing, doubled or no valid host; the caller refuses the request.
+        UnmatchableHost: the authority is missing, doubled, no valid host, or an address that stands for another one,
+            which a selector knows by its own name; the caller refuses the request.
     """
     pseudo: dict[str, str] = {}
     headers: list[Header] = []
@@ -81,8 +86,11 @@ def _target(pseudo: dict[str, str]) -> Target:
         host = normalize_host(authority)
     except ValueError as error:
         raise UnmatchableHost("the request's authority is not a valid host") from error
-    port = _port(authority) or _DEFAULT_PORTS.get(scheme, 80)
-    if port > _MAX_PORT:
+    if _stands_for_another(host):
+        raise UnmatchableHost("the request's authority is an address that stands for another")
+    given = _port(authority)
+    port = _DEFAULT_PORTS.get(scheme, 80) if given is None else given
+    if not 0 < port <= _MAX_PORT:
         raise UnmatchableHost("the request's authority has no valid port")
     path, _, query = pseudo.get(":path", "").partition("?")
     return Target(
@@ -93,6 +101,14 @@ def _target(pseudo: dict[str, str]) -> Target:
         path=path,
         query=query,
     )
+
+
+def _stands_for_another(host: str) -> bool:
+    """Whether connecting there reaches what another literal names: an IPv4 address, or this machine (0.0.0.0)."""
+    if host.startswith("["):
+        address = IPv6Address(host[1:-1])
+        return address != _IPV6_LOOPBACK and any(address in network for network in _IPV4_IN_IPV6)
+    return host == str(IPv4Address(0))
 
 
 def _port(authority: str) -> int | None:
