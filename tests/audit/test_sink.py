@@ -9,8 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
-from supervisor_middleware.audit.sink import AuditSink, JsonLinesSink
-from tests.fakes.audit import MemorySink
+from supervisor_middleware.audit.sink import JsonLinesSink
 
 EVENT = Changed(kind=ChangeKind.POLICY_ACCEPTED, subject="SandboxPolicy team/policy")
 
@@ -120,11 +119,3 @@ def test_full_device_never_raises() -> None:
     sink = a_sink(Path("/dev/full"))
     sink.emit(EVENT)
     assert sink.lost == 1
-
-
-def test_both_sinks_are_audit_sinks(tmp_path: Path) -> None:
-    memory = MemorySink()
-    sinks: tuple[AuditSink, ...] = (memory, a_sink(tmp_path / "audit.jsonl"))
-    for sink in sinks:
-        sink.emit(EVENT)
-    assert memory.events == [EVENT]

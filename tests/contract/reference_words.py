@@ -17,7 +17,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "MAX_REASON_BYTES": "A service's reason in a result.",
     "MAX_REASON_CODE_BYTES": "A service's reason code.",
     "MAX_MUTATIONS": "Header mutations of one result.",
-    "MAX_MUTATION_DATA_BYTES": "Name and value of one header mutation.",
+    "MAX_MUTATION_DATA_BYTES": "Names and values of all header mutations of one result.",
     "MAX_MUTATIONS_BYTES": "All header mutations of one result.",
     "MAX_FINDINGS": "Findings of one result.",
     "MAX_FINDING_BYTES": "One finding.",

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from supervisor_middleware.model.generation import Generation
-from supervisor_middleware.pki.bundles import bundle_digest, format_bundle
+from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, STRANGER, a_generation, a_service, eventually
 from tests.fakes.echo_service import EchoService
@@ -92,7 +92,7 @@ async def test_renewed_credentials_open_a_new_channel_and_drain_the_old_one(
 async def test_a_trust_bundle_alone_is_installed_and_acknowledged_by_a_new_stream(
     tmp_path: Path, operator: FakeOperator
 ) -> None:
-    both = format_bundle([AUTHORITY.certificate, STRANGER.certificate])
+    both = AUTHORITY.certificate_pem + STRANGER.certificate_pem
     async with a_supervisor(tmp_path, operator):
         await eventually(lambda: len(operator.hellos) == 1)
         await operator.send(pb.GenerationOffer(trust_bundle_pem=both, trust_bundle_digest=bundle_digest(both)))

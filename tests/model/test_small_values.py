@@ -2,7 +2,7 @@
 
 from supervisor_middleware.model.evaluation import FailureCode, StageFailed
 from supervisor_middleware.model.sandbox import Sandbox
-from supervisor_middleware.model.snapshot import EMPTY, BundleKey
+from supervisor_middleware.model.snapshot import BundleKey, Snapshot
 
 
 def test_a_stage_failure_carries_its_code_and_nothing_else() -> None:
@@ -21,5 +21,5 @@ def test_a_sandbox_is_known_by_its_pod_or_by_its_name() -> None:
 
 
 def test_the_empty_snapshot_knows_of_nothing() -> None:
-    assert not EMPTY.unknown
-    assert EMPTY.problems.is_valid
+    assert not Snapshot().unknown
+    assert Snapshot().problems.is_valid

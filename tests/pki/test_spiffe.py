@@ -131,17 +131,8 @@ def test_an_issued_certificate_names_its_sandbox() -> None:
 
 def test_the_operators_certificate_is_no_sandbox() -> None:
     credentials = an_authority().issue_operator(namespace="system", now=NOW)
-    assert credentials.spiffe_id.is_operator
     with pytest.raises(Untrusted, match="is not a sandbox"):
         sandbox_identity(credentials.certificate_chain_pem, trust_domain=TRUST_DOMAIN)
-
-
-def test_a_supervisor_is_no_operator() -> None:
-    assert not supervisor_credentials(an_authority()).spiffe_id.is_operator
-
-
-def test_a_sandbox_named_operator_is_no_operator() -> None:
-    assert not supervisor_id(TRUST_DOMAIN, namespace="a", sandbox="operator").is_operator
 
 
 BOX = f"spiffe://{TRUST_DOMAIN}/ns/a/sandbox/b"

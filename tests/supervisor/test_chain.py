@@ -37,10 +37,10 @@ from supervisor_middleware.model.limits import (
     MAX_TARGET_BYTES,
 )
 from supervisor_middleware.model.revision import Unresolved
+from supervisor_middleware.model.struct_size import struct_size
 from supervisor_middleware.supervisor.chain import Answer, Ask, begin, body_cap, resume, uninspectable
 from supervisor_middleware.supervisor.exchange import Allowed, Body, Cause, Denied, Overflowed, Request, Unread, Whole
 from supervisor_middleware.wire.sizes import (
-    encoded_config_size,
     encoded_context_size,
     encoded_finding_size,
     encoded_headers_size,
@@ -221,7 +221,7 @@ def test_clock_that_steps_back_gives_no_time_back() -> None:
 
 def config_of(size: int) -> dict[str, str]:
     config = {"k": "x" * size}
-    return {"k": "x" * (2 * size - encoded_config_size(config))}
+    return {"k": "x" * (2 * size - struct_size(config))}
 
 
 def context_of(size: int) -> RequestContext:

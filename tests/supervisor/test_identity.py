@@ -11,7 +11,7 @@ import pytest
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.pki.authority import Authority
-from supervisor_middleware.pki.bundles import bundle_digest, format_bundle
+from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import supervisor_id
@@ -212,7 +212,7 @@ def test_a_bundle_file_that_is_missing_or_none_says_what_to_do(world: World) -> 
 
 def test_a_bundle_is_installed_only_with_its_digest_and_never_half(world: World) -> None:
     trust = TrustBundle(world.bundle)
-    both = format_bundle([AUTHORITY.certificate, OTHER_AUTHORITY.certificate])
+    both = AUTHORITY.certificate_pem + OTHER_AUTHORITY.certificate_pem
     with pytest.raises(Untrusted):
         trust.install(both, stated_digest=bundle_digest(AUTHORITY.certificate_pem))
     with pytest.raises(Untrusted):

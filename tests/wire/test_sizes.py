@@ -13,6 +13,7 @@ from supervisor_middleware.model.evaluation import (
     Target,
 )
 from supervisor_middleware.model.manifest import Dialect
+from supervisor_middleware.model.struct_size import struct_size
 from supervisor_middleware.wire import sizes
 from supervisor_middleware.wire.codec import config_struct, encode_evaluation, encode_result
 from tests.wire.values import (
@@ -44,7 +45,7 @@ def encoded(dialect: Dialect, field: str, **of_evaluation: Any) -> list[bytes]:
 @unhurried
 @given(json_objects)
 def test_config(config: dict[str, Any]) -> None:
-    assert sizes.encoded_config_size(config) == len(config_struct(config).encoded)
+    assert struct_size(config) == len(config_struct(config).encoded)
 
 
 @both_dialects

@@ -2,7 +2,7 @@
 
 RFC 0009 "Audit and logging": per-invocation decisions are HTTP Activity; failures, bypasses and findings are
 Detection Findings; configuration is Device Config State Change. Owns classes, identifiers, severities and words.
-Reads nothing but the event, which cannot hold content; the words are constants. Called by `sink` and the CLI.
+Reads nothing but the event, which cannot hold content; the words are constants. Called by `sink`.
 """
 
 from dataclasses import dataclass
@@ -90,17 +90,7 @@ _STATES: Final = {
 
 
 def records(event: Event, *, time: datetime, product_version: str, device: str) -> tuple[Record, ...]:
-    """All that is written for `event`: RFC 0009: failures and bypasses "*also* emit DetectionFinding events"."""
-    base = _Base(time=time, product_version=product_version, device=device)
-    match event:
-        case Failed() | Bypassed():
-            return (_activity(event, base), _finding(event, base))
-        case _:
-            return (_record(event, base),)
-
-
-def to_ocsf(event: Event, *, time: datetime, product_version: str, device: str) -> Record:
-    """The one OCSF event that says most about `event`.
+    """All that is written for `event`: RFC 0009: failures and bypasses "*also* emit DetectionFinding events".
 
     Args:
         event: what happened.
@@ -108,7 +98,18 @@ def to_ocsf(event: Event, *, time: datetime, product_version: str, device: str) 
         product_version: this product's version.
         device: who emits: a sandbox's or replica's name.
     """
-    return _record(event, _Base(time=time, product_version=product_version, device=device))
+    base = _Base(time=time, product_version=product_version, device=device)
+    match event:
+        case Invoked():
+            return (_activity(event, base),)
+        case Failed() | Bypassed():
+            return (_activity(event, base), _finding(event, base))
+        case Found():
+            return (_finding(event, base),)
+        case Changed():
+            return (_change(event, base),)
+        case _:
+            assert_never(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +137,6 @@ class _Base:
             "severity": severity.value,
             "device": {"name": self.device, "type_id": 99, "type": "Workload"},
         }
-
-
-def _record(event: Event, base: _Base) -> Record:
-    match event:
-        case Invoked():
-            return _activity(event, base)
-        case Failed() | Bypassed() | Found():
-            return _finding(event, base)
-        case Changed():
-            return _change(event, base)
-        case _:
-            assert_never(event)
 
 
 def _activity(event: Invoked | Failed | Bypassed, base: _Base) -> Record:

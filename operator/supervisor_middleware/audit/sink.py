@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -22,13 +22,6 @@ from supervisor_middleware.audit.ocsf import records
 
 _MODE: Final = 0o600
 _log = structlog.get_logger(__name__)
-
-
-class AuditSink(Protocol):
-    """Takes events. Never raises: whether traffic flows does not hang on a disk."""
-
-    def emit(self, event: Event) -> None:
-        """Record `event`."""
 
 
 class JsonLinesSink:
@@ -52,7 +45,7 @@ class JsonLinesSink:
         """Events not written so far, for a metric."""
 
     def emit(self, event: Event) -> None:
-        """Append what `ocsf.records` says of `event`."""
+        """Append what `ocsf.records` says of `event`. Never raises: whether traffic flows does not hang on a disk."""
         written = records(event, time=self._now(), product_version=self._product_version, device=self._device)
         # One line whatever a name holds: json escapes control characters, and non-ASCII text too.
         text = "".join(json.dumps(r, separators=(",", ":"), allow_nan=False) + "\n" for r in written)

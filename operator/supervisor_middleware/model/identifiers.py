@@ -7,7 +7,7 @@ RFC 0009 "Registration and delivery": IDs are bare or `/`-namespaced; empty path
 import re
 from typing import Final
 
-from supervisor_middleware.model.limits import MAX_ID_LENGTH, RESERVED_NAMESPACE
+from supervisor_middleware.model.limits import MAX_ID_LENGTH, MAX_REASON_CODE_BYTES, RESERVED_NAMESPACE
 
 BINDING_ID_PATTERN: Final = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$"
 BINDING_ID_RULE: Final = (
@@ -19,7 +19,7 @@ KEY_RULE: Final = "1 to 63 characters of a-z, 0-9 and -, beginning and ending wi
 _BINDING_ID = re.compile(BINDING_ID_PATTERN[1:-1], re.ASCII)
 _KEY = re.compile(KEY_PATTERN[1:-1], re.ASCII)
 _STATUS_TEXT = re.compile(r"[A-Za-z0-9._/+-]{1,128}", re.ASCII)
-_REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+_REASON_CODE = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_REASON_CODE_BYTES - 1}}}", re.ASCII)
 
 
 def is_binding_id(text: str) -> bool:

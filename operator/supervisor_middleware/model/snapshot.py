@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
 
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.revision import Revision
@@ -80,9 +79,6 @@ class Snapshot:
     def highest_epoch(self) -> int:
         """The highest epoch anything persisted was written under: whoever leads now takes a higher one."""
         return max((*_accepted_epochs(self.policies), *(r.epoch for r in self.revisions)), default=0)
-
-
-EMPTY: Final = Snapshot()
 
 
 def _accepted_epochs(policies: Iterable[Stored]) -> Iterator[int]:

@@ -1,7 +1,6 @@
-"""Trust bundles: roots as concatenated PEM. PURE: read strictly, written in one form, compared by content."""
+"""Trust bundles: roots as concatenated PEM. PURE: read strictly, compared by content."""
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from cryptography import x509
@@ -38,12 +37,6 @@ def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
     if len(certificates) != len(labels):
         raise InvalidInput("a certificate block cannot be read")
     return certificates
-
-
-def format_bundle(certificates: Iterable[x509.Certificate]) -> bytes:
-    """PEM of `certificates`, sorted and without duplicates: the same roots give the same bytes."""
-    unique = {certificate.public_bytes(Encoding.DER): certificate for certificate in certificates}
-    return b"".join(unique[der].public_bytes(Encoding.PEM) for der in sorted(unique))
 
 
 def bundle_digest(pem: bytes) -> str:

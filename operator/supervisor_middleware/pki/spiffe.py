@@ -56,15 +56,6 @@ class SpiffeId:
             raise InvalidInput("a SPIFFE ID has the form spiffe://<trust domain>/<path>")
         return cls(trust_domain=match[1], path=tuple(match[2].split("/")[1:]))
 
-    @property
-    def is_operator(self) -> bool:
-        """Whether it names an operator, in whichever namespace."""
-        match self.path:
-            case ("ns", _, "operator"):
-                return True
-            case _:
-                return False
-
     def __str__(self) -> str:
         return "/".join((f"spiffe://{self.trust_domain}", *self.path))
 

@@ -24,8 +24,8 @@ from supervisor_middleware.model.limits import (
     MAX_REASON_BYTES,
     MAX_TARGET_BYTES,
 )
+from supervisor_middleware.model.struct_size import struct_size
 from supervisor_middleware.wire.sizes import (
-    encoded_config_size,
     encoded_context_size,
     encoded_finding_size,
     encoded_headers_size,
@@ -49,7 +49,7 @@ def _utf8(text: str) -> int:
 
 
 _REQUEST_LIMITS: Final[tuple[_Limit[Evaluation], ...]] = (
-    (lambda e: encoded_config_size(e.config), MAX_CONFIG_BYTES, FailureCode.REQUEST_CONFIG_OVER_CAPACITY),
+    (lambda e: struct_size(e.config), MAX_CONFIG_BYTES, FailureCode.REQUEST_CONFIG_OVER_CAPACITY),
     (lambda e: encoded_context_size(e.context), MAX_CONTEXT_BYTES, FailureCode.REQUEST_CONTEXT_OVER_CAPACITY),
     (lambda e: encoded_target_size(e.target), MAX_TARGET_BYTES, FailureCode.REQUEST_TARGET_OVER_CAPACITY),
     (lambda e: len(e.headers), MAX_HEADER_LINES, FailureCode.REQUEST_HEADER_COUNT_OVER_CAPACITY),

@@ -119,7 +119,7 @@ class EnvoyProcess:
         self._binary = self._binary or find_envoy()
         self._supervision = asyncio.create_task(self._supervise(self._binary), name="envoy")
         try:
-            await self._until_ready(lambda: self.exits > 0)
+            await self._until_ready()
         except BaseException:
             await self.stop()
             raise
@@ -131,14 +131,6 @@ class EnvoyProcess:
             supervision.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await supervision
-
-    async def wait_ready(self) -> None:
-        """Return once Envoy is ready (again).
-
-        Raises:
-            EnvoyUnavailable: it was not within the patience for that.
-        """
-        await self._until_ready(lambda: False)
 
     async def is_ready(self) -> bool:
         """Whether Envoy accepts connections now."""
@@ -163,11 +155,11 @@ class EnvoyProcess:
         except (OSError, ValueError, LookupError) as error:
             raise EnvoyUnavailable("Envoy does not listen on a TCP port") from error
 
-    async def _until_ready(self, is_hopeless: Callable[[], bool]) -> None:
+    async def _until_ready(self) -> None:
         try:
             async with asyncio.timeout(self._patience.ready):
                 while not await self.is_ready():
-                    if is_hopeless():
+                    if self.exits > 0:
                         raise EnvoyUnavailable("Envoy ended as soon as it was started; its own words are in the log")
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError as error:

@@ -1,15 +1,14 @@
 """Encoded sizes, for the limits of the contract. PURE arithmetic: no message is built.
 
 RFC 0009 "The middleware contract" limits *encoded* bytes. Each function gives the size of the named message, of
-its own, without the tag and length it gets inside an envelope; both dialects encode these messages alike. Called by
-the chain before a stage is asked and on what it answers, and by the compiler's callers for configs.
+its own, without the tag and length it gets inside an envelope; both dialects encode these messages alike. A config's
+size is `model.struct_size`. Called by whoever judges a question before it is asked, or an answer.
 
 Text that UTF-8 cannot hold (a lone surrogate) counts 3 bytes here and is refused by the codec.
 """
 
 from typing import Final, assert_never
 
-from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.evaluation import (
     Finding,
     Header,
@@ -20,20 +19,10 @@ from supervisor_middleware.model.evaluation import (
     Target,
     WriteHeader,
 )
-from supervisor_middleware.model.struct_size import struct_size
 
 # Every field number here is below 16, so every tag is one byte.
 _TAG: Final = 1
 _ENUM_FIELD: Final = 2
-
-
-def encoded_config_size(config: JsonObject) -> int:
-    """Bytes of `config` as a `google.protobuf.Struct`.
-
-    Raises:
-        ValueError: it holds what JSON or UTF-8 cannot. No config that was compiled does.
-    """
-    return struct_size(config)
 
 
 def encoded_context_size(context: RequestContext) -> int:
