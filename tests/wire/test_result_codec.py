@@ -106,6 +106,32 @@ def test_a_deny_stands_whatever_else_is_wrong_with_it(dialect: Dialect, rubbish:
 
 
 @both_dialects
+@pytest.mark.parametrize(
+    "answer",
+    [
+        DENY + b"\x12\x01\xff",
+        b"\x12\x01\xff" + DENY,
+        DENY + b"\x2a\x05\x12\x03\x0a\x01\xff",
+        DENY + b"\x12\x7fcut off",
+        DENY + b"<html>",
+        b"\xa9\x06" + b"8" * 8 + b"\xad\x06" + b"4" * 4 + DENY + b"\xff",
+        DENY + ALLOW + b"\x12\x01\xff",
+        DENY + b"\xff" * 11,
+    ],
+)
+def test_a_deny_stands_in_an_answer_that_is_no_message(dialect: Dialect, answer: bytes) -> None:
+    assert decode_result(dialect, answer) == Result(decision=Decision.DENY)
+
+
+@both_dialects
+@pytest.mark.parametrize("answer", [b"\x12\x02" + DENY + b"\xff", b"\x0b" + DENY, b"\x12\x7f" + DENY, b"\x0a" + DENY])
+def test_what_only_looks_like_a_deny_is_a_failed_stage(dialect: Dialect, answer: bytes) -> None:
+    with pytest.raises(StageFailed) as raised:
+        decode_result(dialect, answer)
+    assert raised.value.code is FailureCode.SERVICE_ERROR
+
+
+@both_dialects
 def test_a_deny_keeps_what_can_be_kept(dialect: Dialect) -> None:
     result = decode_result(dialect, DENY + b"\x12\x02no" + FINDING + b"\x3a\x06\x0a\x01k\x12\x01v")
     assert (result.reason, len(result.findings), result.metadata) == ("no", 1, {"k": "v"})

@@ -28,6 +28,7 @@ from supervisor_middleware.wire.dialects import (
     EXISTING_HEADER_ACTIONS,
     MESSAGES,
 )
+from supervisor_middleware.wire.framing import varints
 
 
 def encode_result(dialect: Dialect, result: Result) -> bytes:
@@ -56,14 +57,17 @@ def decode_result(dialect: Dialect, data: bytes) -> Result:
     """A service's answer.
 
     A DENY stands whatever else is wrong with it, or a FailOpen stage could be bypassed by its own refusal: what
-    cannot be taken from it is left out.
+    cannot be taken from it is left out, up to everything, where the answer as a whole is no message.
 
     Raises:
         StageFailed: it breaks a rule of the contract; the code says which.
     """
+    kind = MESSAGES[dialect].HttpRequestResult
     try:
-        message = MESSAGES[dialect].HttpRequestResult.FromString(data)
+        message = kind.FromString(data)
     except DecodeError as error:
+        if DECISION_NUMBERS[Decision.DENY] in varints(data, kind.DECISION_FIELD_NUMBER):
+            return Result(decision=Decision.DENY)
         raise StageFailed(FailureCode.SERVICE_ERROR) from error
     reason_code = message.reason_code if dialect is Dialect.RELEASED else ""
     match DECISIONS.get(message.decision):
