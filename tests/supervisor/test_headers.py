@@ -10,17 +10,16 @@ from supervisor_middleware.model.evaluation import (
     RemoveHeader,
     WriteHeader,
 )
-from supervisor_middleware.model.limits import MAX_MUTATION_DATA_BYTES, MAX_MUTATIONS, MAX_MUTATIONS_BYTES
+from supervisor_middleware.model.limits import MAX_MUTATIONS
 from supervisor_middleware.supervisor.headers import (
     PROTECTED_NAMES,
-    WRITE_NAMESPACE,
     apply,
     is_protected,
     nominated_by,
     validate,
     visible,
 )
-from supervisor_middleware.wire.sizes import encoded_mutations_size
+from supervisor_middleware.wire.result_limits import WRITE_NAMESPACE
 
 NONE_NOMINATED: frozenset[str] = frozenset()
 
@@ -70,11 +69,7 @@ def test_names_nominated_by_any_connection_line_are_hidden() -> None:
 @pytest.mark.parametrize(
     ("mutation", "code"),
     [
-        (write("bad name"), FailureCode.MUTATION_INVALID_NAME),
-        (RemoveHeader(name=""), FailureCode.MUTATION_INVALID_NAME),
         (RemoveHeader(name=":path"), FailureCode.MUTATION_INVALID_NAME),
-        (RemoveHeader(name="x-ünicode"), FailureCode.MUTATION_INVALID_NAME),
-        (RemoveHeader(name="x-line\n"), FailureCode.MUTATION_INVALID_NAME),
         (RemoveHeader(name="Authorization"), FailureCode.MUTATION_PROTECTED_HEADER),
         (
             WriteHeader(name="cookie", value="v", on_existing=ExistingHeader.SKIP),
@@ -86,16 +81,6 @@ def test_names_nominated_by_any_connection_line_are_hidden() -> None:
             WriteHeader(name="x-api-key", value="v", on_existing=ExistingHeader.APPEND),
             FailureCode.MUTATION_NAMESPACE,
         ),
-        (
-            WriteHeader(name="x-openshell-middleware", value="v", on_existing=ExistingHeader.APPEND),
-            FailureCode.MUTATION_NAMESPACE,
-        ),
-        (write(value="a\rb"), FailureCode.MUTATION_UNSAFE_VALUE),
-        (write(value="a\nb"), FailureCode.MUTATION_UNSAFE_VALUE),
-        (write(value="a\n"), FailureCode.MUTATION_UNSAFE_VALUE),
-        (write(value="\0"), FailureCode.MUTATION_UNSAFE_VALUE),
-        (write(value="\x7f"), FailureCode.MUTATION_UNSAFE_VALUE),
-        (write(value="\udc80"), FailureCode.MUTATION_UNSAFE_VALUE),
     ],
 )
 def test_invalid_mutation_names_the_rule_it_breaks(mutation: HeaderMutation, code: FailureCode) -> None:
@@ -114,11 +99,6 @@ def test_one_invalid_mutation_spoils_all() -> None:
     )
 
 
-@pytest.mark.parametrize("value", ["", "tab\there", "é", "\U0001f600", "\x80"])
-def test_value_of_allowed_bytes_is_accepted(value: str) -> None:
-    assert validate((write(value=value),), nominated=NONE_NOMINATED) == (write(value=value),)
-
-
 def test_accepted_mutations_have_lower_case_names_and_trimmed_values() -> None:
     given_ = (
         WriteHeader(name="X-OpenShell-Middleware-A", value=" \tv ", on_existing=ExistingHeader.SKIP),
@@ -130,33 +110,9 @@ def test_accepted_mutations_have_lower_case_names_and_trimmed_values() -> None:
     )
 
 
-def test_64_mutations_pass_and_65_do_not() -> None:
-    at_limit = (RemoveHeader(name="x"),) * MAX_MUTATIONS
-    assert validate(at_limit, nominated=NONE_NOMINATED) == at_limit
-    over = (*at_limit, RemoveHeader(name="x"))
-    assert validate(over, nominated=NONE_NOMINATED) is FailureCode.MUTATION_COUNT_OVER_CAPACITY
-
-
-def test_32_kib_of_names_and_values_pass_and_one_byte_more_does_not() -> None:
-    name_bytes = len(WRITE_NAMESPACE) + 1
-    removal = RemoveHeader(name="x-four")
-    value = "v" * (MAX_MUTATION_DATA_BYTES - name_bytes - len(removal.name))
-    at_limit = (removal, write(value=value))
-    assert validate(at_limit, nominated=NONE_NOMINATED) == at_limit
-    over = (removal, write(value=value + "v"))
-    assert validate(over, nominated=NONE_NOMINATED) is FailureCode.MUTATION_BYTES_OVER_CAPACITY
-
-
-def test_value_is_measured_in_bytes() -> None:
-    value = "é" * (MAX_MUTATION_DATA_BYTES // 2)
-    assert validate((write(value=value),), nominated=NONE_NOMINATED) is FailureCode.MUTATION_BYTES_OVER_CAPACITY
-
-
-def test_encoded_mutations_are_limited_before_each_is_judged() -> None:
-    # Everything that can pass the limit on data is far below this one, so it is met from above only.
-    mutations = tuple(RemoveHeader(name="host" * 300) for _ in range(MAX_MUTATIONS))
-    assert encoded_mutations_size(mutations) > MAX_MUTATIONS_BYTES
-    assert validate(mutations, nominated=NONE_NOMINATED) is FailureCode.MUTATION_BYTES_OVER_CAPACITY
+def test_too_many_mutations_are_refused_as_one() -> None:
+    mutations = (RemoveHeader(name="x"),) * (MAX_MUTATIONS + 1)
+    assert validate(mutations, nominated=NONE_NOMINATED) is FailureCode.MUTATION_COUNT_OVER_CAPACITY
 
 
 PRESENT = lines(("x-openshell-middleware-a", "old"), ("accept", "1"), ("x-openshell-middleware-a", "old too"))

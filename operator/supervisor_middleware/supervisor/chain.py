@@ -34,12 +34,7 @@ from supervisor_middleware.model.generation import Stage
 from supervisor_middleware.model.identifiers import is_reason_code
 from supervisor_middleware.model.limits import CHAIN_TIMEOUT, MAX_STAGES
 from supervisor_middleware.supervisor import headers as header_rules
-from supervisor_middleware.supervisor.envelope import (
-    body_limit,
-    observation_breach,
-    request_breach,
-    response_breach,
-)
+from supervisor_middleware.supervisor.envelope import body_limit, request_breach
 from supervisor_middleware.supervisor.exchange import (
     Allowed,
     Cause,
@@ -58,6 +53,7 @@ from supervisor_middleware.supervisor.unseen import (
     refuse_too_long,
     stage_ref,
 )
+from supervisor_middleware.wire.result_limits import answer_breaches, observation_breaches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +220,7 @@ def _failed(progress: Progress, code: FailureCode, *, latency: timedelta) -> Pro
 
 def _denied(progress: Progress, result: Result, *, latency: timedelta) -> Denied:
     # "DENY is never turned into an allow": what is over a limit in it is left out, and the refusal stands.
-    if observation_breach(result) is not None:
+    if any(observation_breaches(result)):
         result = replace(result, findings=(), metadata={})
     stage = progress.stages[0]
     return Denied(
@@ -238,7 +234,7 @@ def _denied(progress: Progress, result: Result, *, latency: timedelta) -> Denied
 
 
 def _allowed(progress: Progress, result: Result, *, latency: timedelta) -> Progress | Denied:
-    breach = response_breach(progress.stages[0], result)
+    breach = next(answer_breaches(result, max_body_bytes=body_limit(progress.stages[0])), None)
     if breach is not None:
         return _failed(progress, breach, latency=latency)
     mutations = header_rules.validate(result.mutations, nominated=progress.nominated)

@@ -6,8 +6,8 @@ together or not at all. Order and duplicates of lines survive. Called by the cha
 what the chain returns. Never decides what an invalid mutation means for the request.
 """
 
-import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, assert_never
 
 from supervisor_middleware.model.evaluation import (
@@ -18,10 +18,8 @@ from supervisor_middleware.model.evaluation import (
     RemoveHeader,
     WriteHeader,
 )
-from supervisor_middleware.model.limits import MAX_MUTATION_DATA_BYTES, MAX_MUTATIONS, MAX_MUTATIONS_BYTES
-from supervisor_middleware.wire.sizes import encoded_mutations_size
+from supervisor_middleware.wire.result_limits import mutation_breaches
 
-WRITE_NAMESPACE: Final = "x-openshell-middleware-"
 PROTECTED_NAMES: Final = frozenset(
     {
         "authorization",
@@ -41,11 +39,6 @@ PROTECTED_NAMES: Final = frozenset(
 )
 # ":" begins HTTP/2's pseudo-headers: they route, and what they say is in the target.
 PROTECTED_PREFIXES: Final = (":", "x-amz-", "x-openshell-credential")
-
-# RFC 9110 section 5.6.2: a field name is a token.
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# TAB, 0x20 to 0x7E and everything from 0x80 on; a lone surrogate has no bytes at all.
-_SAFE_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\ud7ff\ue000-\U0010ffff]*")
 
 
 def nominated_by(headers: Iterable[Header]) -> frozenset[str]:
@@ -73,18 +66,9 @@ def validate(
 
     RFC 0009: "OpenShell validates and applies a stage's mutations atomically."
     """
-    if len(mutations) > MAX_MUTATIONS:
-        return FailureCode.MUTATION_COUNT_OVER_CAPACITY
-    if encoded_mutations_size(mutations) > MAX_MUTATIONS_BYTES:
-        return FailureCode.MUTATION_BYTES_OVER_CAPACITY
-    data = 0
-    for mutation in mutations:
-        code = _invalid(mutation, nominated)
-        if code is not None:
-            return code
-        data += _data_bytes(mutation)
-        if data > MAX_MUTATION_DATA_BYTES:
-            return FailureCode.MUTATION_BYTES_OVER_CAPACITY
+    breach = next(mutation_breaches(mutations, untouchable=partial(_untouchable, nominated=nominated)), None)
+    if breach is not None:
+        return breach
     return tuple(_normalized(m) for m in mutations)
 
 
@@ -126,25 +110,10 @@ def _without(name: str, headers: tuple[Header, ...]) -> tuple[Header, ...]:
     return tuple(h for h in headers if h.name.lower() != name)
 
 
-def _invalid(mutation: HeaderMutation, nominated: frozenset[str]) -> FailureCode | None:
-    # The order of these checks decides which code an author sees, and is the contract's.
-    name = mutation.name.lower()
-    if not _TOKEN.fullmatch(name):
-        return FailureCode.MUTATION_INVALID_NAME
+def _untouchable(name: str, *, nominated: frozenset[str]) -> FailureCode | None:
     if is_protected(name):
         return FailureCode.MUTATION_PROTECTED_HEADER
-    if name in nominated:
-        return FailureCode.MUTATION_HOP_BY_HOP
-    if isinstance(mutation, RemoveHeader):
-        return None
-    if not name.startswith(WRITE_NAMESPACE):
-        return FailureCode.MUTATION_NAMESPACE
-    return None if _SAFE_VALUE.fullmatch(mutation.value) else FailureCode.MUTATION_UNSAFE_VALUE
-
-
-def _data_bytes(mutation: HeaderMutation) -> int:
-    value = mutation.value if isinstance(mutation, WriteHeader) else ""
-    return len(mutation.name) + len(value.encode())
+    return FailureCode.MUTATION_HOP_BY_HOP if name in nominated else None
 
 
 def _normalized(mutation: HeaderMutation) -> HeaderMutation:

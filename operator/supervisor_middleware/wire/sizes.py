@@ -25,6 +25,11 @@ _TAG: Final = 1
 _ENUM_FIELD: Final = 2
 
 
+def utf8_size(text: str) -> int:
+    """Bytes of `text` itself."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def encoded_context_size(context: RequestContext) -> int:
     """Bytes of a `RequestContext`."""
     process = 0 if context.process is None else _framed(_process_size(context.process))
@@ -54,7 +59,7 @@ def encoded_mutations_size(mutations: tuple[HeaderMutation, ...]) -> int:
 
 
 def _process_size(process: Process) -> int:
-    ancestors = sum(_framed(_utf8(ancestor)) for ancestor in process.ancestors)
+    ancestors = sum(_framed(utf8_size(ancestor)) for ancestor in process.ancestors)
     return _text(process.binary) + _number(process.pid) + ancestors
 
 
@@ -70,7 +75,7 @@ def _mutation_size(mutation: HeaderMutation) -> int:
 
 def _text(text: str) -> int:
     """A plain string field: proto3 leaves an empty one out."""
-    return _framed(_utf8(text)) if text else 0
+    return _framed(utf8_size(text)) if text else 0
 
 
 def _number(value: int) -> int:
@@ -84,7 +89,3 @@ def _framed(length: int) -> int:
 
 def _varint(value: int) -> int:
     return max(1, (value.bit_length() + 6) // 7)
-
-
-def _utf8(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
