@@ -6,6 +6,7 @@ Names are public surface. Constructed once by an app and handed down; nothing he
 import logging
 import sys
 import traceback
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -106,7 +107,9 @@ class SupervisorMetrics:
 def where(error: BaseException) -> str:
     """An exception for a log: its type and where it was raised, never its text, which may quote a config."""
     frames = traceback.extract_tb(error.__traceback__)[-5:]
-    return " < ".join((type(error).__name__, *(f"{f.name}:{f.lineno}" for f in reversed(frames))))
+    return " < ".join(
+        (type(error).__name__, *(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in reversed(frames)))
+    )
 
 
 def configure_logging(level: str = "INFO") -> None:

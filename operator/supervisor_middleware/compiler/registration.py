@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -17,7 +17,7 @@ from supervisor_middleware.compiler.manifest_checks import FIX_SERVICE, manifest
 from supervisor_middleware.compiler.structure import parse
 from supervisor_middleware.model.durations import parse_timeout
 from supervisor_middleware.model.fields import ENDPOINT_RULE
-from supervisor_middleware.model.hosts import normalize_host
+from supervisor_middleware.model.hosts import DEFAULT_PORTS, normalize_host
 from supervisor_middleware.model.identifiers import BINDING_ID_RULE, is_binding_id, is_reserved
 from supervisor_middleware.model.registration import ClientAuthentication, Connection, Registration
 from supervisor_middleware.model.resources import SupervisorMiddlewareSpec
@@ -25,8 +25,6 @@ from supervisor_middleware.model.settings import CompilerSettings, Loopback
 from supervisor_middleware.model.snapshot import BundleKey, Stored
 from supervisor_middleware.model.verdict import Described, Description, Outage, Undescribable, Unreachable
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, Violation, report
-
-_PORTS: Final = {"https": 443, "http": 80}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +222,7 @@ def _connection(spec: Mapping[str, Any], bundles: Mapping[BundleKey, str]) -> Co
     reference = tls.get("caBundleRef")
     url = urlsplit(spec["grpcEndpoint"])
     return Connection(
-        endpoint=f"{url.scheme}://{normalize_host(url.netloc)}:{url.port or _PORTS[url.scheme]}",
+        endpoint=f"{url.scheme}://{normalize_host(url.netloc)}:{url.port or DEFAULT_PORTS[url.scheme]}",
         timeout=parse_timeout(spec.get("timeout", "500ms")),
         ca_bundle_pem=bundles[_bundle_key(reference)] if reference else tls.get("caBundle") or "",
         server_name=tls.get("serverName") or "",

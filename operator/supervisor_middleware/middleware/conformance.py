@@ -22,14 +22,12 @@ from supervisor_middleware.model.limits import MAX_BODY_BYTES, MAX_GRPC_MESSAGE_
 from supervisor_middleware.model.manifest import Binding
 from supervisor_middleware.model.verdict import Rejected
 from supervisor_middleware.model.violation import Reason
+from supervisor_middleware.wire.channels import OPTIONS
 
 DEADLINE: Final = timedelta(seconds=10)
 
-CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_GRPC_MESSAGE_BYTES),
-)
-"""What a channel needs so that the largest valid message passes."""
+CHANNEL_OPTIONS: Final = OPTIONS
+"""How operator and supervisors dial: among it, what a channel needs so that the largest valid message passes."""
 
 _CANARY: Final = "conformance-canary-4f1d"
 # How transports answer a message they do not take; a service that received it has other words.

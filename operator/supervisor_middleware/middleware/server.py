@@ -7,7 +7,6 @@ nothing of a request, reaches a client or the log: the log names the exception's
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -31,6 +30,7 @@ from supervisor_middleware.model.evaluation import StageFailed
 from supervisor_middleware.model.limits import MAX_GRPC_MESSAGE_BYTES
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.model.verdict import Accepted, Rejected
+from supervisor_middleware.telemetry import where
 from supervisor_middleware.wire import codec
 from supervisor_middleware.wire.undecodable import RequestUndecodable
 
@@ -203,11 +203,10 @@ def _require_servable(manifest: Manifest) -> None:
 
 
 def _where(error: Exception) -> str:
-    """The type and the frames, without the message: that may quote a body or a config."""
+    """Without the message, which may quote a body or a config; a code of the contract is ours to name."""
     if isinstance(error, StageFailed):
         return f"StageFailed({error.code})"
-    frames = traceback.extract_tb(error.__traceback__)[-5:]
-    return " < ".join((type(error).__name__, *(f"{f.filename}:{f.lineno} {f.name}" for f in reversed(frames))))
+    return where(error)
 
 
 def _caller_of(context: _Context) -> Caller:

@@ -9,7 +9,7 @@ a selector names in another way, so an authority that spells an address unlike e
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
@@ -22,6 +22,9 @@ PATTERN_RULE: Final = (
     "a host of DNS labels in which * stands for one label, ** for one or more, and a * inside a label for any of "
     "its characters; no braces, ? or [ ], ports, spaces or trailing dot (for example *.example.com)"
 )
+DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+"""By scheme, where an authority or an endpoint names none."""
+
 _LABEL = re.compile(r"[a-z0-9_*-]+", re.ASCII)
 _ANY_DEPTH: Final = "**"
 # The URL standard's "ends in a number": what is read as an IPv4 address by whoever looks for one.

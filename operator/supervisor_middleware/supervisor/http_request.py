@@ -13,9 +13,9 @@ from typing import Final
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.evaluation import Header, Target
-from supervisor_middleware.model.hosts import normalize_host
+from supervisor_middleware.model.hosts import DEFAULT_PORTS, normalize_host
+from supervisor_middleware.supervisor.headers import nominated_by
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MAX_PORT: Final = 65535
 # IPv4 in IPv6's clothes: compatible, mapped, translated (RFC 2765), NAT64 (RFC 6052). `::1` is itself.
 _IPV4_IN_IPV6: Final = tuple(map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
@@ -89,7 +89,7 @@ def _target(pseudo: dict[str, str]) -> Target:
     if _stands_for_another(host):
         raise UnmatchableHost("the request's authority is an address that stands for another")
     given = _port(authority)
-    port = _DEFAULT_PORTS.get(scheme, 80) if given is None else given
+    port = DEFAULT_PORTS.get(scheme, 80) if given is None else given
     if not 0 < port <= _MAX_PORT:
         raise UnmatchableHost("the request's authority has no valid port")
     path, _, query = pseudo.get(":path", "").partition("?")
@@ -134,5 +134,4 @@ def _framing(method: str, headers: list[Header], *, end_of_stream: bool) -> tupl
 
 
 def _is_upgrade(headers: list[Header]) -> bool:
-    nominated = {token.strip().lower() for h in headers if h.name == "connection" for token in h.value.split(",")}
-    return "upgrade" in nominated and any(h.name == "upgrade" and h.value for h in headers)
+    return "upgrade" in nominated_by(headers) and any(h.name == "upgrade" and h.value for h in headers)

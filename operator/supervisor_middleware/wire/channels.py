@@ -12,11 +12,11 @@ import grpc
 import grpc.aio
 
 from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.hosts import DEFAULT_PORTS
 from supervisor_middleware.model.limits import MAX_GRPC_MESSAGE_BYTES
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
 
 _Options = Sequence[tuple[str, str | int]]
-_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 OPTIONS: Final[_Options] = (
     ("grpc.max_send_message_length", MAX_GRPC_MESSAGE_BYTES),
@@ -53,7 +53,7 @@ def dial_target(endpoint: str) -> str:
     """
     try:
         parts = urlsplit(endpoint)
-        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
         raise InvalidInput("an endpoint has the form https://host[:port]") from error
     extras = parts.username is not None or parts.path not in {"", "/"} or parts.query or parts.fragment
