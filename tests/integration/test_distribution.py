@@ -147,7 +147,7 @@ async def test_a_supervisor_with_an_old_bundle_gets_the_new_one_alone() -> None:
         async with a_supervisor(operator, credentials_of("a")) as supervisor:
             await supervisor.hello(active_digest=ONE.digest, trust_bundle_digest="sha256:" + "0" * 64)
             offer = await supervisor.offer()
-            assert (offer.digest, offer.payload, offer.epoch) == ("", b"", 0)
+            assert (offer.digest, offer.payload, offer.epoch, offer.sequence) == ("", b"", 7, 0)
             assert offer.trust_bundle_pem == AUTHORITY.certificate_pem
 
 

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from supervisor_middleware.model.generation import Generation
+from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, STRANGER, a_generation, a_service, eventually
@@ -99,6 +100,26 @@ async def test_a_trust_bundle_alone_is_installed_and_acknowledged_by_a_new_strea
         await eventually(lambda: len(operator.hellos) > 1)
         assert operator.hellos[-1].trust_bundle_digest == bundle_digest(both)
         assert (tmp_path / "bundle.pem").read_bytes() == both
+
+
+async def test_a_trust_bundle_of_an_operator_that_lost_its_lease_is_not_believed(
+    tmp_path: Path, operator: FakeOperator
+) -> None:
+    def bundle(epoch: int, *authorities: Authority) -> pb.GenerationOffer:
+        pem = b"".join(a.certificate_pem for a in authorities)
+        return pb.GenerationOffer(epoch=epoch, trust_bundle_pem=pem, trust_bundle_digest=bundle_digest(pem))
+
+    async with a_supervisor(tmp_path, operator):
+        await operator.heard("active", await operator.offer(a_generation("A"), epoch=7))
+        both = bundle(8, AUTHORITY, STRANGER)
+        await operator.send(both)
+        await eventually(lambda: operator.hellos[-1].trust_bundle_digest == both.trust_bundle_digest)
+        # What the stale one says, with a generation or without, changes nothing.
+        await operator.send(bundle(7, AUTHORITY))
+        await asyncio.sleep(0.1)
+        stale = await operator.offer(a_generation("B"), epoch=7, sequence=99)
+        assert list((await operator.heard("rejected", stale)).reasons) == [pb.REJECTION_REASON_STALE]
+        assert (tmp_path / "bundle.pem").read_bytes() == both.trust_bundle_pem
 
 
 async def test_a_trust_bundle_that_is_none_is_rejected_and_the_old_one_stays(

@@ -52,8 +52,12 @@ class Offers:
         return encoded
 
     def news_of_bundle(self, known_digest: str) -> bytes | None:
-        """An offer of the trust bundle alone, for one that holds another."""
+        """An offer of the trust bundle alone, for one that holds another.
+
+        It has an epoch, by which a bundle of an operator that lost its lease is known, and no place in the sequence.
+        """
         offer = _offer(self._trust_bundle())
+        offer.epoch = self._epoch
         return None if offer.trust_bundle_digest == known_digest else offer.SerializeToString()
 
     def _digest_of(self, key: str) -> str | None:

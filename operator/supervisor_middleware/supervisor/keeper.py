@@ -127,6 +127,10 @@ class Keeper:
         self._offered = offered
         self._news.set()
 
+    def follow(self, epoch: int) -> None:
+        """Take note of an operator that said something without a generation: what earlier ones say is stale now."""
+        self._held = replace(self._held, rank=max(self._held.rank, Rank(epoch=epoch)))
+
     async def restore(self, loaded: Loaded) -> None:
         """Serve what is on disk, before any contact with the operator. Services that are down follow `on_error`."""
         if loaded.defect is not None:

@@ -50,6 +50,9 @@ class Following(Protocol):
     def offer(self, offered: OfferedGeneration) -> None:
         """Take note of an offer; returns at once."""
 
+    def follow(self, epoch: int) -> None:
+        """Take note of an operator that offered a trust bundle alone."""
+
 
 class Speaking(Protocol):
     """Who has something to report (`announcements.Announcer`)."""
@@ -193,12 +196,15 @@ class Subscriber:
         raise Unavailable("the operator ended the stream")
 
     def _take(self, offer: Offer) -> None:
-        # An operator that lost its lease must not bring back a root. A bundle alone carries no rank.
-        is_stale = offer.generation is not None and offer.rank < self._following.rank
+        # An operator that lost its lease must not bring back a root. A bundle alone has an epoch and no sequence.
+        known = self._following.rank
+        is_stale = offer.rank < (known if offer.generation is not None else Rank(epoch=known.epoch))
         if offer.bundle is not None and not is_stale:
             self._take_bundle(offer.bundle)
         if offer.generation is not None:
             self._following.offer(offer.generation)
+        elif not is_stale:
+            self._following.follow(offer.rank.epoch)
 
     def _take_bundle(self, bundle: OfferedBundle) -> None:
         # Independent of the generation beside it: a bundle takes effect at once, however long that one waits.

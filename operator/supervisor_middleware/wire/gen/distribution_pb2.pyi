@@ -124,7 +124,9 @@ class GenerationOffer(_message.Message):
     TRUST_BUNDLE_PEM_FIELD_NUMBER: _builtins.int
     TRUST_BUNDLE_DIGEST_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
-    """A supervisor refuses a pair lower than the one it holds: epoch first, then sequence."""
+    """A supervisor refuses a pair lower than the one it holds: epoch first, then sequence. A trust bundle alone has an
+    epoch and no sequence.
+    """
     sequence: _builtins.int
     digest: _builtins.str
     """"sha256:" and 64 hex digits, of exactly the bytes in payload."""
