@@ -17,9 +17,10 @@ def length_delimited(number: int, payload: bytes) -> tuple[bytes, bytes]:
 
 
 def varints(data: bytes, number: int) -> Iterator[int]:
-    """The values of the top-level varint field `number`, up to where the bytes are a message no more (or are too many).
+    """The values of the top-level varint field `number`, up to where the bytes are a message no more.
 
-    Reads what a message class refuses as a whole: text that is not UTF-8, an end in the middle of a field.
+    Reads what a message class refuses as a whole: text that is not UTF-8, an end in the middle of a field. Of very
+    many fields the first ones only.
     """
     position = 0
     for _ in range(_MAX_FIELDS):
