@@ -49,10 +49,11 @@ def of_policy(
     accepted: StoredRevision | None = ACCEPTED,
     is_current: bool | None = None,
     views: tuple[View, ...] = (ACTIVE,),
+    unserved: tuple[str, ...] = (),
     previous: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
     current = found is not None and found.is_valid if is_current is None else is_current
-    standing = PolicyStanding(report=found, accepted=accepted, is_current=current, views=views)
+    standing = PolicyStanding(report=found, accepted=accepted, is_current=current, views=views, unserved=unserved)
     stored = replace(a_policy(generation=4), status=previous or {})
     return policy_status(stored, standing, now=NOW)
 
@@ -97,6 +98,11 @@ def test_a_bad_edit_says_that_the_last_revision_is_kept() -> None:
     assert "keep the last accepted revision" in message(status, "Accepted")
     assert status["accepted"]["generation"] == 1
     assert "canary" not in str(status)
+
+
+def test_a_registration_that_is_gone_is_said_to_close_hosts_not_to_be_kept() -> None:
+    status = of_policy(a_report(Reason.UNKNOWN_BINDING), unserved=("redact",))
+    assert message(status, "Accepted").endswith("nobody serves redact: its hosts follow onError")
 
 
 @pytest.mark.parametrize(

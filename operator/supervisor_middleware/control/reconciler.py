@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from supervisor_middleware.audit.events import Event
+from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.batches import for_each
 from supervisor_middleware.control.commits import revision_to_store, revisions_by_policy, surplus
 from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision, decide
@@ -160,7 +161,12 @@ class Reconciler:
         rollout = self._roll_out(snapshot, decisions, leaving)
         fresh = [p for p in decisions.policies if p.stored.uid in saved]
         written = await for_each(
-            fresh, partial(self._write_policy, standings=self._standings(fresh, wanted, rollout), now=now)
+            fresh,
+            partial(
+                self._write_policy,
+                standings=self._standings(fresh, wanted, rollout, bindings=decisions.registry.bindings),
+                now=now,
+            ),
         )
         committed = {p.stored.uid for p, is_written in zip(fresh, written, strict=True) if is_written}
         for uid in committed:
@@ -230,7 +236,7 @@ class Reconciler:
     async def _write_statuses(
         self, decisions: Decisions, accepted: _Accepted, rollout: Rollout, *, now: datetime
     ) -> None:
-        standings = self._standings(decisions.policies, accepted, rollout)
+        standings = self._standings(decisions.policies, accepted, rollout, bindings=decisions.registry.bindings)
         self._measures.stand(standings, now=self._now())
         await for_each(decisions.policies, partial(self._write_policy, standings=standings, now=now))
         await for_each(
@@ -238,12 +244,15 @@ class Reconciler:
         )
 
     def _standings(
-        self, policies: Sequence[PolicyDecision], accepted: _Accepted, rollout: Rollout
+        self, policies: Sequence[PolicyDecision], accepted: _Accepted, rollout: Rollout, *, bindings: Bindings
     ) -> Mapping[str, PolicyStanding]:
         def view(key: str, digest: str) -> View:
             return self._distributor.view(key, digest=digest)
 
-        return {p.stored.uid: policy_standing(p, accepted.get(p.stored.uid), rollout, view=view) for p in policies}
+        return {
+            p.stored.uid: policy_standing(p, accepted.get(p.stored.uid), rollout, bindings=bindings, view=view)
+            for p in policies
+        }
 
     async def _write_policy(
         self, policy: PolicyDecision, *, standings: Mapping[str, PolicyStanding], now: datetime

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision
 from supervisor_middleware.control.rollout import Rollout
 from supervisor_middleware.control.status import PolicyStanding, RegistrationStanding
@@ -12,7 +13,12 @@ from supervisor_middleware.model.violation import Report, merge
 
 
 def policy_standing(
-    policy: PolicyDecision, accepted: StoredRevision | None, rollout: Rollout, *, view: Callable[[str, str], View]
+    policy: PolicyDecision,
+    accepted: StoredRevision | None,
+    rollout: Rollout,
+    *,
+    bindings: Bindings,
+    view: Callable[[str, str], View],
 ) -> PolicyStanding:
     """How a policy stands if `accepted` is in force; `view` is asked by supervisor key and digest."""
     uid = policy.stored.uid
@@ -21,11 +27,13 @@ def policy_standing(
     report = None if compiled is None else merge((compiled.report, conflicts))
     revision = None if compiled is None else compiled.revision
     is_stored = revision is not None and accepted is not None and accepted.digest == revision.digest
+    entries = () if accepted is None else accepted.revision.entries
     return PolicyStanding(
         # Valid, and yet not kept: nothing can be said before the next attempt.
         report=None if revision is not None and not is_stored else report,
         accepted=accepted,
         is_current=is_stored and not conflicts.violations,
+        unserved=tuple(e.key for e in entries if bindings.find(e.binding) is None),
         views=[view(key, rollout.generations[key].digest) for key in rollout.matched.get(uid, ())],
     )
 

@@ -48,6 +48,8 @@ class PolicyStanding:
     is_current: bool
     """Whether `accepted` is what the current spec compiles to."""
     views: Sequence[View]
+    unserved: tuple[str, ...] = ()
+    """Keys of accepted entries whose binding nobody serves any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +135,7 @@ def _policy_verdicts(standing: PolicyStanding, counts: SupervisorCounts) -> Iter
     unresolved = [v for v in report.violations if v.reason in _REFS]
     others = Report(violations=tuple(v for v in report.violations if v.reason not in _REFS))
     reason = coarse(report) if report.violations else ConditionReason.READY
-    kept = ". Sandboxes keep the last accepted revision" if standing.accepted and report.violations else ""
-    message = summary_of(report) + kept
+    message = summary_of(report) + _kept(standing, report)
     is_accepted = report.is_valid
     yield Verdict(
         type="Accepted",
@@ -159,6 +160,16 @@ def _policy_verdicts(standing: PolicyStanding, counts: SupervisorCounts) -> Iter
         message=message,
     )
     yield Verdict(type="Stalled", status=not report.is_valid and not is_pending, reason=reason, message=message)
+
+
+def _kept(standing: PolicyStanding, report: Report) -> str:
+    """What sandboxes run meanwhile; nothing if the spec is what they run."""
+    if standing.accepted is None or report.is_valid:
+        return ""
+    kept = ". Sandboxes keep the last accepted revision"
+    if not standing.unserved:
+        return kept
+    return f"{kept}, in which nobody serves {', '.join(standing.unserved)}: its hosts follow onError"
 
 
 def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Verdict:
