@@ -107,9 +107,8 @@ class SupervisorMetrics:
 def where(error: BaseException) -> str:
     """An exception for a log: its type and where it was raised, never its text, which may quote a config."""
     frames = traceback.extract_tb(error.__traceback__)[-5:]
-    return " < ".join(
-        (type(error).__name__, *(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in reversed(frames)))
-    )
+    places = (f"{f.name}:{f.lineno} in {Path(f.filename).name}" for f in reversed(frames))
+    return " < ".join((type(error).__name__, *places))
 
 
 def configure_logging(level: str = "INFO") -> None:
