@@ -73,7 +73,7 @@ def stored_revision(policy: Stored, *, number: int = 1, order: int = 0) -> Store
     made = replace(
         a_revision(an_entry(order=order)), policy=policy.subject, uid=policy.uid, created_at=policy.created_at
     )
-    return StoredRevision(name=f"{policy.uid}-{number}", number=number, epoch=7, digest=made.digest, revision=made)
+    return StoredRevision(number=number, epoch=7, digest=made.digest, revision=made)
 
 
 async def test_a_status_is_written_and_known_at_once_so_that_it_can_be_written_again(edge: Edge) -> None:

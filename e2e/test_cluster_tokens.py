@@ -11,14 +11,15 @@ from e2e.cluster_support import a_pod, apply, kubectl, operator_kubeconfig
 from e2e.controlplane.cluster import ControlPlane
 from supervisor_middleware.errors import Unavailable, Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity
+from supervisor_middleware.settings import AUDIENCE
 from supervisor_middleware.sources.cluster_api import connect
-from supervisor_middleware.sources.cluster_tokens import AUDIENCE, PodTokenReviewer
+from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 
 
 @pytest.fixture
 async def reviewer(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[PodTokenReviewer]:
     async with await connect(operator_kubeconfig(control_plane, namespace, tmp_path)) as api:
-        yield PodTokenReviewer(api)
+        yield PodTokenReviewer(api, audience=AUDIENCE)
 
 
 async def token(plane: ControlPlane, namespace: str, pod: str | None, audience: str | None = AUDIENCE) -> str:
@@ -104,4 +105,4 @@ async def test_an_outage_is_no_refusal(fresh_control_plane: ControlPlane, tmp_pa
     async with await connect(kubeconfig) as api:
         await asyncio.to_thread(fresh_control_plane.stop_apiserver)
         with pytest.raises(Unavailable, match="cannot be reached"):
-            await PodTokenReviewer(api).review("a.b.c")
+            await PodTokenReviewer(api, audience=AUDIENCE).review("a.b.c")

@@ -13,13 +13,13 @@ from e2e.objects import Document, a_policy, an_entry
 from supervisor_middleware.errors import Unavailable, Untrusted
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import supervisor_id
+from supervisor_middleware.settings import AUDIENCE
 from supervisor_middleware.supervisor.enrollment import Enroller, TokenRefused
 from supervisor_middleware.supervisor.operator_channel import open_operator_channel
 from supervisor_middleware.supervisor.trust import TrustBundle
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen.distribution_pb2_grpc import EnrollmentStub
 
-AUDIENCE = "supervisor-middleware"
 DISCOVERY = "supervisor_middleware.distribution.v1alpha1.GenerationDiscovery"
 
 

@@ -5,7 +5,6 @@ in the wrong place.
 """
 
 import json
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -14,15 +13,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.durations import DEADLINE_PATTERN
+from supervisor_middleware.model.durations import read_duration
 from supervisor_middleware.model.settings import Loopback, Unselected
+from supervisor_middleware.pki.authority import LEAF_LIFETIME
 from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
 
 TRUST_DOMAIN: Final = "openshell.internal"
 AUDIENCE: Final = "supervisor-middleware"
-LEAF_LIFETIME: Final = timedelta(hours=24)
-
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
 def _trust_domain(text: str) -> str:
@@ -53,10 +50,8 @@ def _address(text: str) -> str:
 
 def _duration(value: object) -> object:
     """Our grammar (`24h`) first; what else pydantic reads (`PT24H`) is left to it."""
-    if not isinstance(value, str) or (match := re.fullmatch(DEADLINE_PATTERN[1:-1], value[:16], re.ASCII)) is None:
-        return value
-    unit = match.group(1)
-    return timedelta(**{_UNITS[unit]: int(value.removesuffix(unit))})
+    read = read_duration(value) if isinstance(value, str) else None
+    return value if read is None else read
 
 
 def _list(value: object) -> object:

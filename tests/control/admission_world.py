@@ -96,9 +96,7 @@ def _policies(policies: Mapping[str, Any], snapshot: Snapshot) -> Iterator[tuple
         yes = _SaysYes()
         compiled = compile_policy(stored, bindings=registry.bindings, verdicts=yes, settings=SETTINGS)
         assert compiled.revision is not None, compiled.report
-        revision = StoredRevision(
-            name=f"{stored.uid}-1", number=1, epoch=1, digest=compiled.revision.digest, revision=compiled.revision
-        )
+        revision = StoredRevision(number=1, epoch=1, digest=compiled.revision.digest, revision=compiled.revision)
         yield replace(stored, status={"accepted": {"revision": 1, "epoch": 1, "digest": revision.digest}}), revision
 
 

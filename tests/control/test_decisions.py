@@ -53,9 +53,7 @@ def naming(policy: Stored, revision: StoredRevision) -> Stored:
 
 
 def kept(revision: Revision, number: int = 1) -> StoredRevision:
-    return StoredRevision(
-        name=f"{revision.uid}-{number}", number=number, epoch=1, digest=revision.digest, revision=revision
-    )
+    return StoredRevision(number=number, epoch=1, digest=revision.digest, revision=revision)
 
 
 class World:

@@ -122,7 +122,7 @@ async def test_an_uncommitted_revision_of_another_epoch_is_not_adopted() -> None
     fresh = a_control(control.world)
     await fresh.settle()
     second = control.world.revisions[f"{POLICY}-2"]
-    zombie = replace(second, name=f"{POLICY}-3", number=3, epoch=2, digest=current.digest, revision=current.revision)
+    zombie = replace(second, number=3, epoch=2, digest=current.digest, revision=current.revision)
     control.world.revisions[zombie.name] = zombie
     control.world.put(a_policy())
     await fresh.settle()
@@ -396,8 +396,8 @@ async def test_the_current_and_the_previous_revision_are_kept() -> None:
 async def test_revisions_of_policies_that_are_gone_are_removed_at_a_restart() -> None:
     control = await a_settled()
     orphan = a_revision(name="gone")
-    stored = StoredRevision(name="gone-1", number=1, epoch=1, digest=orphan.digest, revision=orphan)
-    control.world.revisions["gone-1"] = stored
+    stored = StoredRevision(number=1, epoch=1, digest=orphan.digest, revision=orphan)
+    control.world.revisions[stored.name] = stored
     await control.settle()
     assert list(control.world.revisions) == [f"{POLICY}-1"]
 

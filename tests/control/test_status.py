@@ -31,7 +31,7 @@ from tests.builders import (
 VALID = Report()
 ACTIVE = View(is_connected=True, state=State.ACTIVE, is_active=True)
 REVISION = a_revision()
-ACCEPTED = StoredRevision(name="r-3", number=3, epoch=7, digest=REVISION.digest, revision=REVISION)
+ACCEPTED = StoredRevision(number=3, epoch=7, digest=REVISION.digest, revision=REVISION)
 
 
 def a_view(state: State, *services: str) -> View:

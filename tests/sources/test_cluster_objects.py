@@ -38,7 +38,7 @@ def a_pod_body(label: str | None = "agent", **fields: Any) -> Body:
 
 def a_stored_revision(*, number: int = 2, epoch: int = 5, **fields: Any) -> StoredRevision:
     revision = replace(a_revision(an_entry(config={"secret": "canary"}), an_entry("second", order=1)), uid="u-1")
-    made = StoredRevision(name=f"u-1-{number}", number=number, epoch=epoch, digest=revision.digest, revision=revision)
+    made = StoredRevision(number=number, epoch=epoch, digest=revision.digest, revision=revision)
     return replace(made, **fields)
 
 

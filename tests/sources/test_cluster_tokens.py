@@ -8,6 +8,7 @@ from supervisor_middleware.errors import Untrusted
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.sandbox import SANDBOX_LABEL
 from supervisor_middleware.pki.spiffe import SandboxIdentity
+from supervisor_middleware.settings import AUDIENCE
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 
 Body = dict[str, Any]
@@ -35,7 +36,7 @@ class Answers:
 
 
 async def review(answers: Answers) -> SandboxIdentity:
-    return await PodTokenReviewer(answers).review("a.b.c")
+    return await PodTokenReviewer(answers, audience=AUDIENCE).review("a.b.c")
 
 
 async def test_the_pod_is_read_live() -> None:

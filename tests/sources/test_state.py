@@ -21,7 +21,7 @@ from tests.sources.test_folder import REGISTRATION, SANDBOX, names, policy, text
 
 def a_stored_revision(uid: str = "uid-1", *, number: int = 1, order: int = 0) -> StoredRevision:
     revision = a_revision(an_entry(order=order), uid=uid)
-    return StoredRevision(name=f"{uid}-{number}", number=number, epoch=7, digest=revision.digest, revision=revision)
+    return StoredRevision(number=number, epoch=7, digest=revision.digest, revision=revision)
 
 
 @pytest.fixture

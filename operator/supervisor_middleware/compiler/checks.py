@@ -148,7 +148,8 @@ def configs_are_accepted(given: PolicyInput) -> Iterator[Violation]:
                     detail=reason,
                 )
             case Unreachable(outage):
-                if not was_accepted(given.accepted, question.digest):
+                # An outage takes nothing from anybody.
+                if given.accepted is None or question.digest not in given.accepted.verdicts:
                     yield _unreachable(given, entry, service=question.service, outage=outage)
             case verdict:
                 assert_never(verdict)
@@ -163,11 +164,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     bindings_exist,
     configs_are_accepted,
 )
-
-
-def was_accepted(accepted: Revision | None, verdict: str) -> bool:
-    """Whether the accepted revision already holds this very verdict: an outage takes nothing from anybody."""
-    return accepted is not None and any(e.verdict == verdict for e in accepted.entries)
 
 
 def _selections(given: PolicyInput) -> Iterator[tuple[EntryDraft, Bound | None]]:

@@ -10,6 +10,7 @@ from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
 from supervisor_middleware.model.canonical import JsonObject, canonical, digest
 from supervisor_middleware.model.limits import MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH
+from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.struct_size import depth, struct_size
 from supervisor_middleware.model.verdict import VerdictKey
 
@@ -34,9 +35,13 @@ class Question:
         return f"built-in {self.key.binding}" if registration is None else f"service {registration.name}"
 
 
-def questions(draft: PolicyDraft, bindings: Bindings) -> tuple[Question, ...]:
-    """Every question of a policy that can be asked: known binding, encodable config; equal ones once."""
-    return tuple({q.key: q for q in _each(draft, bindings)}.values())
+def questions(draft: PolicyDraft, bindings: Bindings, *, accepted: Revision | None = None) -> tuple[Question, ...]:
+    """Every question of a policy that can be asked: known binding, encodable config; equal ones once.
+
+    Not those whose answer `accepted`, the policy's last-known-good, holds already.
+    """
+    held = frozenset[str]() if accepted is None else accepted.verdicts
+    return tuple({q.key: q for q in _each(draft, bindings) if q.digest not in held}.values())
 
 
 def question_for(entry: EntryDraft, bound: Bound | None) -> Question | None:

@@ -33,9 +33,8 @@ def open_questions(
         return ()
     draft, _ = draft_policy(review.stored)
     accepted = accepted_by_policy(snapshot).get(review.stored.uid)
-    held = frozenset(e.verdict for e in accepted.revision.entries) if accepted is not None else frozenset()
-    asked = questions(draft, registry.bindings)
-    return tuple(q for q in asked if q.digest not in held and not isinstance(verdicts.get(q.key), Accepted))
+    asked = questions(draft, registry.bindings, accepted=None if accepted is None else accepted.revision)
+    return tuple(q for q in asked if not isinstance(verdicts.get(q.key), Accepted))
 
 
 def decide_review(

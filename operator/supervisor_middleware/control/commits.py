@@ -33,7 +33,7 @@ def revision_to_store(
         return stored[-1]
     named = accepted_reference(policy.status)
     number = 1 + max(stored[-1].number if stored else 0, named[0] if named else 0)
-    return StoredRevision(name=f"{fresh.uid}-{number}", number=number, epoch=epoch, digest=digest, revision=fresh)
+    return StoredRevision(number=number, epoch=epoch, digest=digest, revision=fresh)
 
 
 def surplus(

@@ -235,8 +235,8 @@ def _policy(
     accepted: StoredRevision | None,
 ) -> PolicyDecision:
     draft, _ = draft_policy(stored)
-    held = frozenset(e.verdict for e in accepted.revision.entries) if accepted is not None else frozenset()
-    asked = tuple(q for q in questions(draft, registry.bindings) if q.digest not in held)
+    standing = None if accepted is None else accepted.revision
+    asked = questions(draft, registry.bindings, accepted=standing)
     compiled = None
     if not any(catalog.is_unasked(q.key) for q in asked):
         compiled = compile_policy(
@@ -244,7 +244,7 @@ def _policy(
             bindings=registry.bindings,
             verdicts=catalog.verdicts,
             settings=settings,
-            accepted=None if accepted is None else accepted.revision,
+            accepted=standing,
             pending=registry.pending,
         )
     if compiled is not None and registry.is_incomplete and _misses_a_binding(compiled.report):

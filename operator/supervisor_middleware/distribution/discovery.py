@@ -22,11 +22,11 @@ from supervisor_middleware.distribution.streams import End, Stream
 from supervisor_middleware.errors import Bug, Untrusted
 from supervisor_middleware.model.generation import Sealed
 from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
+from supervisor_middleware.pki.tokens import JOINED_PREFIX
 from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 SERVICE: Final = "supervisor_middleware.distribution.v1alpha1.GenerationDiscovery"
-JOINED_PREFIX: Final = "join-"
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _HALF_CLOSED: Final = End(grpc.StatusCode.OK)

@@ -3,7 +3,6 @@
 What is kept of one supervisor is bounded, whatever it says and however often.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -11,12 +10,11 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from supervisor_middleware.distribution.ledger import Event, Record
+from supervisor_middleware.model.canonical import is_digest
 from supervisor_middleware.model.identifiers import status_text
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 MAX_LISTED: Final = 64
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,4 +77,4 @@ def _reasons(numbers: Iterable[int]) -> tuple[str, ...]:
 
 
 def _digest(text: str) -> str:
-    return text if _DIGEST.fullmatch(text) else ""
+    return text if is_digest(text) else ""

@@ -6,8 +6,9 @@ are doubles (a protobuf `Struct` holds nothing else), so an integer that a doubl
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import rfc8785
 
@@ -16,7 +17,8 @@ JsonObject: TypeAlias = Mapping[str, JsonValue]
 ParsedJson: TypeAlias = Mapping[str, Any]
 """JSON on its way in: a `from_json` takes it apart and raises KeyError, TypeError or ValueError on anything odd."""
 
-MAX_EXACT_INTEGER = 2**53 - 1
+MAX_EXACT_INTEGER: Final = 2**53 - 1
+DIGEST_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"
 
 
 def canonical(value: JsonValue) -> bytes:
@@ -48,6 +50,11 @@ def parse(data: bytes | str) -> Any:
 def digest(data: bytes) -> str:
     """`sha256:` and 64 hex digits, of exactly these bytes."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def is_digest(text: str) -> bool:
+    """Whether `text` has the form of a digest."""
+    return re.fullmatch(DIGEST_PATTERN[1:-1], text, re.ASCII) is not None
 
 
 def short(value: str) -> str:

@@ -42,6 +42,18 @@ def parse_deadline(text: str) -> timedelta:
     return _parse(text, pattern=DEADLINE_PATTERN, bounds=(timedelta(0), ACTIVATION_DEADLINE_MAX), rule=DEADLINE_RULE)
 
 
+def read_duration(text: str, *, pattern: str = DEADLINE_PATTERN) -> timedelta | None:
+    """A duration without bounds; None if `text` is none of that grammar."""
+    match = re.fullmatch(pattern[1:-1], text, re.ASCII) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        return None
+    unit = match.group(1)
+    try:
+        return int(text.removesuffix(unit)) * _UNITS[unit]
+    except OverflowError:
+        return None
+
+
 def format_duration(value: timedelta) -> str:
     """The shortest exact spelling in `s` or `ms`: what status and CLI show."""
     milliseconds = round(value / timedelta(milliseconds=1))
@@ -49,14 +61,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def _parse(text: str, *, pattern: str, bounds: tuple[timedelta, timedelta], rule: str) -> timedelta:
-    match = re.fullmatch(pattern[1:-1], text, re.ASCII) if len(text) <= _MAX_LENGTH else None
-    if match is None:
-        raise ValueError(f"must be {rule}")
-    unit = match.group(1)
-    try:
-        value = int(text.removesuffix(unit)) * _UNITS[unit]
-    except OverflowError:
-        raise ValueError(f"must be {rule}") from None
-    if not bounds[0] <= value <= bounds[1]:
+    value = read_duration(text, pattern=pattern)
+    if value is None or not bounds[0] <= value <= bounds[1]:
         raise ValueError(f"must be {rule}")
     return value

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from supervisor_middleware.model import identifiers, limits
+from supervisor_middleware.model.canonical import DIGEST_PATTERN
 from supervisor_middleware.model.fields import BindingId, Deadline, Endpoint, Pattern, Resource, Timeout, cel, refuse
 from supervisor_middleware.model.violation import Reason
 
@@ -256,7 +257,7 @@ class PolicyRevisionSpec(Resource):
     policy: PolicyReference = Field(description="The policy.")
     epoch: int = Field(ge=0, description="Epoch of the operator that wrote it.")
     revision: int = Field(ge=1, description="Counts the policy's accepted revisions.")
-    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$", description="SHA-256 of the content before packing.")
+    digest: str = Field(pattern=DIGEST_PATTERN, description="SHA-256 of the content before packing.")
     stages: int = Field(ge=0, le=limits.MAX_CONFIGS, description="How many configs it holds.")
     content: str = Field(
         min_length=1, max_length=limits.MAX_OBJECT_BYTES, description="zlib and base64 of the compiled policy."

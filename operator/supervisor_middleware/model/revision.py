@@ -110,6 +110,11 @@ class Revision:
         """SHA-256 of `content`."""
         return digest(self.content())
 
+    @property
+    def verdicts(self) -> frozenset[str]:
+        """Digests of the verdicts it stands on: what it holds already is not asked again, whatever a service does."""
+        return frozenset(e.verdict for e in self.entries)
+
     def as_unresolved(self, why: Unresolved) -> Self:
         """The same policy with no entry that can run."""
         return replace(self, entries=tuple(replace(e, unresolved=why) for e in self.entries))

@@ -38,11 +38,15 @@ class Stored:
 class StoredRevision:
     """A persisted revision: immutable, found by the policy's UID and its number."""
 
-    name: str
     number: int
     epoch: int
     digest: str
     revision: Revision
+
+    @property
+    def name(self) -> str:
+        """Of the object or file that holds it: a revision that is there already is met, not written twice."""
+        return f"{self.revision.uid}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from supervisor_middleware.errors import Bug, InvalidInput, Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 
 PREFIX: Final = "smw-join"
+JOINED_PREFIX: Final = "join-"
+"""Begins what stands in for the Pod UID of a supervisor that joined without a Pod."""
 MIN_SECRET_BYTES: Final = 16
 RETENTION: Final = timedelta(days=7)
 """How long a spent or expired token is remembered, so that our log can tell "used" from "never existed"."""
@@ -131,7 +133,7 @@ class JoinTokens:
 
 
 def _identity(token_id: str, *, namespace: str, sandbox: str) -> SandboxIdentity:
-    return SandboxIdentity(namespace=namespace, sandbox=sandbox, pod_uid=f"join-{token_id}")
+    return SandboxIdentity(namespace=namespace, sandbox=sandbox, pod_uid=f"{JOINED_PREFIX}{token_id}")
 
 
 def _token_id(token: str) -> str:

@@ -108,11 +108,10 @@ def revision_from(body: ParsedJson) -> StoredRevision:
         generation=int(policy["generation"]),
         created_at=_time(policy["createdAt"]),
     )
-    if name != revision_name(revision.uid, number=number):
+    stored = StoredRevision(number=number, epoch=int(spec["epoch"]), digest=str(spec["digest"]), revision=revision)
+    if name != stored.name:
         raise InvalidInput("its name is not made of its policy's UID and its number")
-    return StoredRevision(
-        name=name, number=number, epoch=int(spec["epoch"]), digest=str(spec["digest"]), revision=revision
-    )
+    return stored
 
 
 def sandbox_from(body: ParsedJson) -> Sandbox | None:
@@ -124,11 +123,6 @@ def sandbox_from(body: ParsedJson) -> Sandbox | None:
     if metadata.get("deletionTimestamp") or phase not in _LIVE_PHASES or not is_subdomain(name):
         return None
     return Sandbox(namespace=metadata["namespace"], name=name, uid=metadata["uid"], labels=labels)
-
-
-def revision_name(uid: str, *, number: int) -> str:
-    """Name of the PolicyRevision that holds a policy's revision."""
-    return f"{uid}-{number}"
 
 
 def _time(text: object) -> datetime:

@@ -16,8 +16,6 @@ from supervisor_middleware.sources.cluster_api import NotFound
 from supervisor_middleware.sources.cluster_kinds import TOKEN_REVIEWS, core_path
 from supervisor_middleware.sources.cluster_objects import sandbox_from
 
-AUDIENCE: Final = "supervisor-middleware"
-
 _EXTRA: Final = "authentication.kubernetes.io/"
 _USER: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 _MAX_TOKEN: Final = 16_384
@@ -46,7 +44,7 @@ class Api(Protocol):
 class PodTokenReviewer:
     """Turns a pod-bound token into the sandbox of that Pod."""
 
-    def __init__(self, api: Api, *, audience: str = AUDIENCE) -> None:
+    def __init__(self, api: Api, *, audience: str) -> None:
         """`audience` is what tokens must have been requested for."""
         self._api, self._audience = api, audience
 

@@ -24,6 +24,7 @@ from supervisor_middleware.model.resources import SandboxSpec
 from supervisor_middleware.model.sandbox import API_VERSION, GROUP, Sandbox
 from supervisor_middleware.model.snapshot import BundleKey, Kind
 from supervisor_middleware.model.violation import Reason, Subject
+from supervisor_middleware.pki.spiffe import is_label
 from supervisor_middleware.sources.data_objects import BUNDLE_KINDS, bundles_of
 from supervisor_middleware.sources.documents import Document, Parsed
 from supervisor_middleware.sources.problems import Problem
@@ -40,7 +41,6 @@ _WRITTEN: Final = tuple(k for k in _NAMESPACED if k != Kind.POLICY_REVISION.valu
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _SANDBOX_FIELDS: Final = ("name", "namespace", "labels")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # A UID becomes part of file names.
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _MAX_NAME: Final = 253
@@ -217,7 +217,7 @@ class _Reader:
         if not _NAMESPACED[kind]:
             return Subject(kind=kind, name=str(name)) if is_named else None
         namespace = DEFAULT_NAMESPACE if namespace is None else namespace
-        if not isinstance(namespace, str) or _LABEL.fullmatch(namespace) is None:
+        if not isinstance(namespace, str) or not is_label(namespace):
             rule = "must be at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
             self._problem(place, f"{prefix}namespace", rule, hint=_quote(namespace))
             return None

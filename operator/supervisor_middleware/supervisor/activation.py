@@ -13,22 +13,19 @@ The rules (design, section 6 "Generations and last-known-good"; decisions 12, 14
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from supervisor_middleware.model.canonical import digest
+from supervisor_middleware.model.canonical import digest, is_digest
 from supervisor_middleware.model.generation import SCHEMA_VERSION, Generation, Sealed, unseal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.supervisor.capability import ServiceState
 
 MAX_REJECTIONS: Final = 64
 """How many refused digests are remembered; the oldest is forgotten first."""
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -117,7 +114,7 @@ Decision: TypeAlias = Activate | Wait
 
 def examine(offer: OfferedGeneration, *, held: Held) -> Candidate | Refusal:
     """Rules 1 and 2: what can be said of an offer before any service is asked."""
-    if not _DIGEST.fullmatch(offer.digest):
+    if not is_digest(offer.digest):
         return Refusal(digest="", reason=RejectionReason.MALFORMED)
     if offer.rank < held.rank:
         return Refusal(digest=offer.digest, reason=RejectionReason.STALE)

@@ -7,7 +7,6 @@ that is closed. Do not keep credentials in the same directory: their writer lock
 """
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from supervisor_middleware.errors import InvalidInput, Unavailable
+from supervisor_middleware.model.canonical import digest, short
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES, MIB
 from supervisor_middleware.supervisor.record import Defect, Record, decode, encode
 
@@ -80,7 +80,7 @@ class Store:
         os.close(self._lock)
 
     def _move_aside(self, path: Path, *, content: bytes, defect: Defect) -> None:
-        name = f"{_ASIDE}{defect.value}-{hashlib.sha256(content).hexdigest()[:12]}"
+        name = f"{_ASIDE}{defect.value}-{short(digest(content))}"
         with suppress(OSError):  # a read-only disk: it stays where it is, unused
             path.replace(self._directory / name)
             kept = sorted(self._directory.glob(f"{_ASIDE}*"), key=lambda p: p.stat().st_mtime_ns)
