@@ -124,7 +124,6 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer):
         return pb.EnrollResponse(
             certificate_chain_pem=issued.certificate_chain_pem,
             trust_bundle_pem=self.authority.certificate_pem,
-            expires_at=int(issued.expires_at.timestamp()),
         )
 
     async def _read(self, reports: Any) -> None:

@@ -88,5 +88,4 @@ class Enrollment(pb_grpc.EnrollmentServicer):
         return pb.EnrollResponse(
             certificate_chain_pem=issued.certificate_chain_pem,
             trust_bundle_pem=self._trust_bundle(),
-            expires_at=int(issued.expires_at.timestamp()),
         )

@@ -42,8 +42,6 @@ class IssuedCertificate:
     """A certificate for a key that we never saw."""
 
     certificate_chain_pem: bytes = field(repr=False)
-    serial_number: int
-    not_before: datetime
     expires_at: datetime
 
 
@@ -123,8 +121,6 @@ class Authority:
         )
         return IssuedCertificate(
             certificate_chain_pem=certificate.public_bytes(Encoding.PEM),
-            serial_number=certificate.serial_number,
-            not_before=certificate.not_valid_before_utc,
             expires_at=certificate.not_valid_after_utc,
         )
 

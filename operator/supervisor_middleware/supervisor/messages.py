@@ -93,6 +93,4 @@ def _hello(hello: Hello) -> pb.Hello:
 
 
 def _services(services: Iterable[ServiceReport]) -> list[pb.ServiceStatus]:
-    return [
-        pb.ServiceStatus(name=s.name, state=_STATES[s.state], manifest_digest=s.manifest_digest) for s in services
-    ]
+    return [pb.ServiceStatus(name=s.name, state=_STATES[s.state]) for s in services]

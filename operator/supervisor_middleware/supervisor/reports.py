@@ -17,7 +17,6 @@ class ServiceReport:
 
     name: str
     state: ServiceState
-    manifest_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

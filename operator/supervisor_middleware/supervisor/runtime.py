@@ -45,7 +45,6 @@ class Connected:
         return ServiceReport(
             name=self.service.name,
             state=ServiceState.UNREACHABLE if is_lost else self.state,
-            manifest_digest="" if self.manifest is None else self.manifest.digest,
         )
 
 

@@ -93,21 +93,17 @@ class EnrollResponse(_message.Message):
 
     CERTIFICATE_CHAIN_PEM_FIELD_NUMBER: _builtins.int
     TRUST_BUNDLE_PEM_FIELD_NUMBER: _builtins.int
-    EXPIRES_AT_FIELD_NUMBER: _builtins.int
     certificate_chain_pem: _builtins.bytes
     trust_bundle_pem: _builtins.bytes
-    expires_at: _builtins.int
-    """Seconds since the Unix epoch."""
     def __init__(
         self,
         *,
         certificate_chain_pem: _builtins.bytes = ...,
         trust_bundle_pem: _builtins.bytes = ...,
-        expires_at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_chain_pem", b"certificate_chain_pem", "expires_at", b"expires_at", "trust_bundle_pem", b"trust_bundle_pem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_chain_pem", b"certificate_chain_pem", "trust_bundle_pem", b"trust_bundle_pem"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -284,20 +280,17 @@ class ServiceStatus(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    MANIFEST_DIGEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     state: Global___ServiceState.ValueType
-    manifest_digest: _builtins.str
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         state: Global___ServiceState.ValueType = ...,
-        manifest_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest_digest", b"manifest_digest", "name", b"name", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
