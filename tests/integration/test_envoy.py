@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from supervisor_middleware.audit.events import Bypassed, Failed
 from supervisor_middleware.model.evaluation import (
@@ -252,23 +253,23 @@ async def test_a_smaller_cap_is_the_chains_own(proxy: Proxied) -> None:
     assert [r.body for r in proxy.runtime.requests] == [Whole(b"1234"), Unread(5), Overflowed()]
 
 
-async def test_a_body_that_does_not_come_is_refused_and_frees_its_place(
-    proxy: Proxied, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_body_that_does_not_come_is_refused_and_frees_its_place(proxy: Proxied) -> None:
     assert (await proxy.send(post(b"abc")[:-1])).status == 403
     assert proxy.upstream.requests == []
     assert proxy.runtime.pinned == 0
 
 
-async def test_an_evaluation_that_raises_refuses(proxy: Proxied, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_evaluation_that_raises_refuses(proxy: Proxied) -> None:
     def broken(_: Request) -> Outcome:
         raise ValueError("the secret of the request")
 
     proxy.runtime.answer = broken
-    response = await proxy.send(post(b"abc"))
+    with capture_logs() as logs:
+        response = await proxy.send(post(b"abc"))
     assert response.status == 403
     assert json.loads(response.body)["error"] == "middleware_failed"
-    assert "secret" not in caplog.text
+    assert [log["event"] for log in logs] == ["a request was refused after an error"]
+    assert "secret" not in str(logs)
 
 
 async def test_a_client_that_leaves_cancels_the_evaluation(proxy: Proxied) -> None:

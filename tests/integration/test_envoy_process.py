@@ -1,7 +1,6 @@
 """Envoy as a child: it comes, it comes back, and it never stays behind."""
 
 import asyncio
-import logging
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor_middleware.errors import Bug
 from supervisor_middleware.supervisor.envoy import EnvoyProcess, EnvoyUnavailable, Patience, find_envoy
@@ -97,18 +97,19 @@ async def test_the_admin_interface_tells_readiness_and_ports_only(directory: Pat
         await envoy.stop()
 
 
-async def test_an_envoy_that_dies_comes_back(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_envoy_that_dies_comes_back(directory: Path) -> None:
     envoy = an_envoy(directory)
     await envoy.start()
     try:
         first = envoy.pid
         assert first is not None
-        os.kill(first, signal.SIGKILL)
-        await eventually(lambda: envoy.exits == 1 and envoy.pid not in {None, first})
+        with capture_logs() as logs:
+            os.kill(first, signal.SIGKILL)
+            await eventually(lambda: envoy.exits == 1 and envoy.pid not in {None, first})
         async with asyncio.timeout(QUICK.ready):
             while not await envoy.is_ready():  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
-        assert "ended unexpectedly" in caplog.text
+        assert any("ended unexpectedly" in log["event"] for log in logs)
     finally:
         await envoy.stop()
 
@@ -132,14 +133,12 @@ async def test_restarts_wait_longer_each_time_up_to_a_ceiling(directory: Path) -
     assert waits == [1, 2, 3, 3]
 
 
-async def test_an_envoy_that_cannot_run_is_reported_at_once(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_envoy_that_cannot_run_is_reported_at_once(directory: Path) -> None:
     envoy = an_envoy(directory, binary=a_script(directory, "echo 'bad config' >&2; exit 1"))
-    with pytest.raises(EnvoyUnavailable, match="ended as soon as it was started"):
+    with capture_logs() as logs, pytest.raises(EnvoyUnavailable, match="ended as soon as it was started"):
         await envoy.start()
     assert envoy.pid is None
-    assert "bad config" in caplog.text
+    assert "bad config" in str(logs)
 
 
 async def test_an_envoy_that_never_becomes_ready_is_given_up_and_ended(directory: Path) -> None:
@@ -175,12 +174,12 @@ async def test_it_dies_with_its_parent(directory: Path) -> None:
     await eventually(lambda: not is_running(pid))
 
 
-async def test_a_log_line_is_capped(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_log_line_is_capped(directory: Path) -> None:
     long = a_script(directory, "head -c 200000 /dev/zero | tr '\\0' x >&2; echo >&2; echo short >&2; exit 1")
-    with caplog.at_level(logging.WARNING), pytest.raises(EnvoyUnavailable):
+    with capture_logs() as logs, pytest.raises(EnvoyUnavailable):
         await an_envoy(directory, binary=long).start()
-    assert max(len(r.getMessage()) for r in caplog.records) < 2000
-    assert "short" in caplog.text
+    assert max(len(str(log)) for log in logs) < 2000
+    assert "short" in [log.get("line") for log in logs]
 
 
 def test_the_binary_comes_from_its_own_wheel() -> None:

@@ -1,7 +1,6 @@
 """What is said about generations: reports to the operator and audit events, each only when it is news."""
 
 from collections.abc import Callable
-from typing import Final
 
 import structlog
 
@@ -19,7 +18,7 @@ from supervisor_middleware.supervisor.reports import (
     StateReport,
 )
 
-_LOG: Final[structlog.stdlib.BoundLogger] = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Announcer:
@@ -60,7 +59,7 @@ class Announcer:
         if report != self._active:
             self.active_again(digest, services)
             if missing := [s.name for s in services if s.state is not ServiceState.READY]:
-                _LOG.warning("Serving without some services", digest=short(digest), services=missing)
+                _log.warning("serving without some services", digest=short(digest), services=missing)
 
     def active_again(self, digest: str, services: tuple[ServiceReport, ...]) -> None:
         """The operator asked for what is served already: it is told in any case."""

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import json
-import logging
 import os
 import shutil
 import signal
@@ -18,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from supervisor_middleware.errors import Bug, Unavailable
 from supervisor_middleware.supervisor.envoy_config import ProxyConfig, TcpAddress, UnixAddress, bootstrap
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _POLL_SECONDS: Final = 0.05
 _MAX_LOG_CHARS: Final = 1024
@@ -191,7 +192,7 @@ class EnvoyProcess:
             self.exits += 1
             if clock() - started >= self._patience.stable:
                 delay = self._patience.backoff
-            log.error("Envoy ended unexpectedly with code %s; agents have no way out until it runs again", code)
+            _log.error("Envoy ended unexpectedly; agents have no way out until it runs again", code=code)
             await self._sleep(delay)
             delay = min(2 * delay, self._patience.ceiling)
 
@@ -237,4 +238,4 @@ async def _forward_log(stream: asyncio.StreamReader | None) -> None:
             continue
         if not line:
             return
-        log.warning("envoy: %s", line.decode("utf-8", "replace").rstrip()[:_MAX_LOG_CHARS])
+        _log.warning("Envoy says", line=line.decode("utf-8", "replace").rstrip()[:_MAX_LOG_CHARS])

@@ -13,7 +13,6 @@ What makes it fail closed:
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from datetime import timedelta
 from typing import Final, Protocol, TypeAlias, assert_never
 
 import grpc
+import structlog
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 
@@ -45,8 +45,9 @@ from supervisor_middleware.supervisor.exchange import (
 )
 from supervisor_middleware.supervisor.http_request import Framing, RequestHead, UnmatchableHost, parse_head
 from supervisor_middleware.supervisor.permits import Exhausted, Permits
+from supervisor_middleware.telemetry import where
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 BODY_PATIENCE: Final = timedelta(seconds=60)
 """How long a permit is held for a body that does not come."""
@@ -125,7 +126,7 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc] # generate
         except UnmatchableHost:
             return replies.refuse(Denied(cause=Cause.FAILED, code=FailureCode.UNINSPECTABLE))
         except Exception as error:  # noqa: BLE001 - fail closed, whatever it is; its text may hold content
-            log.error("a request was refused after %s", type(error).__name__)  # noqa: TRY400 - no traceback either
+            _log.error("a request was refused after an error", error=where(error))
             return replies.refuse(Denied(cause=Cause.FAILED))
 
     async def _answer(self, message: pb.ProcessingRequest, stream: "_Stream") -> pb.ProcessingResponse:

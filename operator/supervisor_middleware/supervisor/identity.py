@@ -24,7 +24,7 @@ from supervisor_middleware.supervisor.trust import TrustBundle, is_issued_by
 LOOK_INTERVAL: Final = 30.0
 """Seconds between two looks at the certificate: clocks jump, and mounted bundles change."""
 
-_LOG: Final[structlog.stdlib.BoundLogger] = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Enrolling(Protocol):
@@ -73,7 +73,7 @@ class Identity:
             if stored is not None and is_usable(stored, owner=self._with.enroller.owner, now=self._with.clock.now()):
                 self.credentials.set(stored)
         except SupervisorMiddlewareError as error:
-            _LOG.warning("Stored credentials cannot be used: enrolling anew", problem=str(error))
+            _log.warning("stored credentials cannot be used: enrolling anew", reason=str(error))
 
     def refused(self) -> None:
         """The operator does not take the certificate any more: get another one soon."""
@@ -91,7 +91,7 @@ class Identity:
             try:
                 await self._enroll()
             except SupervisorMiddlewareError as error:
-                _LOG.error("Cannot enrol yet; trying again", problem=str(error))
+                _log.error("cannot enrol yet; trying again", reason=str(error))
             await self._with.clock.sleep(self._backoff.next())
 
     def _is_due(self) -> bool:
@@ -136,7 +136,7 @@ class Identity:
             write_credentials(self._with.directory, credentials)
         except SupervisorMiddlewareError as error:
             # In memory they serve as well; a restart enrols again.
-            _LOG.warning("New credentials could not be saved", problem=str(error))
+            _log.warning("new credentials could not be saved", reason=str(error))
 
 
 def is_usable(credentials: Credentials, *, owner: str, now: datetime) -> bool:

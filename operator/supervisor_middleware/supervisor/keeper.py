@@ -44,7 +44,7 @@ RETRY_MAX: Final = 10.0
 LOOK_INTERVAL: Final = 5.0
 """Seconds between two looks at whether connected services are still reachable."""
 
-_LOG: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Preparation(Protocol):
@@ -134,7 +134,7 @@ class Keeper:
     async def restore(self, loaded: Loaded) -> None:
         """Serve what is on disk, before any contact with the operator. Services that are down follow `on_error`."""
         if loaded.defect is not None:
-            _LOG.error("Starting without last-known-good: what is on disk cannot be used", defect=loaded.defect.value)
+            _log.error("starting without last-known-good: what is on disk cannot be used", defect=loaded.defect.value)
         if (record := loaded.record) is None:
             return
         # Another version may run what that one could not.

@@ -16,7 +16,7 @@ from supervisor_middleware.supervisor.record import Record
 ATTEMPT_WAIT: Final = 2.0
 """Seconds that a caller waits for the disk before it goes on without it."""
 
-_LOG: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class RecordSink(Protocol):
@@ -68,7 +68,7 @@ class Persistence:
             await asyncio.to_thread(self._sink.save, record)
         except Unavailable as error:
             if not self._is_failing:
-                _LOG.error("Serving from memory: last-known-good cannot be saved", problem=str(error))
+                _log.error("serving from memory: last-known-good cannot be saved", reason=str(error))
             self._is_failing = True
             return False
         finally:

@@ -34,7 +34,7 @@ STABLE_AFTER: Final = 10.0
 RENEWED_PAUSE: Final = 2.0
 """Seconds, jittered, before a stream we ended ourselves is begun anew: a bundle reaches a whole fleet at once."""
 
-_LOG: Final[structlog.stdlib.BoundLogger] = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Following(Protocol):
@@ -151,8 +151,8 @@ class Subscriber:
         if lasted >= STABLE_AFTER:
             self._backoff.reset()
         # Once an outage, not once an attempt.
-        log = _LOG.debug if self._is_outage_known and not self._is_connected else _LOG.warning
-        log("No stream to the operator; what is served stays as it is", problem=str(error))
+        log = _log.debug if self._is_outage_known and not self._is_connected else _log.warning
+        log("no stream to the operator; what is served stays as it is", reason=str(error))
         self._is_outage_known = True
         if isinstance(error, IdentityRefused):
             self._identity.refused()
@@ -211,7 +211,7 @@ class Subscriber:
         try:
             installation = self._operator.trust.install(bundle.pem, stated_digest=bundle.digest)
         except Untrusted as error:
-            _LOG.error("Trust bundle refused", problem=str(error))
+            _log.error("a trust bundle was refused", reason=str(error))
             self._speaking.outbox.put(Rejected(digest=bundle.digest, reason=RejectionReason.TRUST_BUNDLE_INVALID))
             return
         if installation is Installation.INSTALLED:
