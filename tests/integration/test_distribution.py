@@ -8,8 +8,9 @@ import grpc
 import pytest
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
-from supervisor_middleware.distribution.discovery import Patience
+from supervisor_middleware.distribution.discovery import MAX_STREAMS, Patience
 from supervisor_middleware.distribution.ledger import State
+from supervisor_middleware.distribution.turns import AT_WORK, OF_ONE_PEER
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credentials import Credentials
@@ -81,6 +82,32 @@ async def test_a_reviewer_that_is_away_says_try_again() -> None:
         operator.reviewer.is_away = True
         error = await enrolment_refusal(operator, new_key_and_csr()[1], "token-a")
     assert error.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_flood_of_enrolments_is_bounded_and_then_forgotten() -> None:
+    async with an_operator() as operator:
+        gate, at_work = asyncio.Event(), list[int]()
+
+        class SlowReviewer:
+            now = 0
+
+            async def review(self, token: str) -> SandboxIdentity:
+                self.now += 1
+                at_work.append(self.now)
+                await gate.wait()
+                self.now -= 1
+                return await operator.reviewer.review(token)
+
+        operator.enrollment._reviewer = SlowReviewer()
+        _, csr = new_key_and_csr()
+        flood = [asyncio.ensure_future(enrolment_refusal(operator, csr, "no")) for _ in range(3 * OF_ONE_PEER)]
+        await until(lambda: sum(f.done() for f in flood) == 2 * OF_ONE_PEER)
+        assert {f.result().code() for f in flood if f.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert max(at_work) == AT_WORK
+        gate.set()
+        codes = [refused.code() for refused in await asyncio.gather(*flood)]
+        assert codes.count(grpc.StatusCode.UNAUTHENTICATED) == OF_ONE_PEER
+        assert (await enroll(operator, csr, "token-a")).certificate_chain_pem
 
 
 async def test_an_unreadable_csr_is_the_callers_fault() -> None:
@@ -394,6 +421,20 @@ async def test_streams_that_are_cut_leave_nothing_behind() -> None:
         await until(lambda: not operator.discovery._streams)
         assert not operator.discovery._ledger.records
         await until(lambda: not [t for t in asyncio.all_tasks() if "Discovery" in t.get_coro().__qualname__])  # type: ignore[union-attr]
+
+
+async def test_a_supervisor_has_so_many_streams_and_harms_nobody_with_more() -> None:
+    async with an_operator(patience=Patience(hello=timedelta(seconds=30))) as operator:
+        await operator.discovery.publish({"uid-a": ONE, "uid-b": ONE})
+        async with a_channel(operator.port, credentials_of("a")) as channel:
+            calls = [watch(channel) for _ in range(3 * MAX_STREAMS)]
+            await until(lambda: sum(call.done() for call in calls) == 2 * MAX_STREAMS)
+            assert {await call.code() for call in calls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+            async with a_running_supervisor(operator, "b"):
+                pass
+        await until(lambda: not operator.discovery._open_calls)
+        async with a_running_supervisor(operator, "a"):
+            pass
 
 
 # ------------------------------------------------------------------------------------------------------- at some scale

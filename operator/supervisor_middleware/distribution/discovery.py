@@ -6,6 +6,7 @@ that is gone is closed.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +28,8 @@ from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 SERVICE: Final = "supervisor_middleware.distribution.v1alpha1.GenerationDiscovery"
+MAX_STREAMS: Final = 16
+"""Of one supervisor, also those that say no hello or take no byte, which cannot be ended at once. Two are usual."""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _HALF_CLOSED: Final = End(grpc.StatusCode.OK)
@@ -34,6 +37,7 @@ _MALFORMED: Final = End(grpc.StatusCode.INVALID_ARGUMENT, "a report cannot be re
 _TAKEN_OVER: Final = End(grpc.StatusCode.ABORTED, "a newer stream of this supervisor took over")
 _NOT_OURS: Final = End(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no sandbox of ours")
 _GONE: Final = End(grpc.StatusCode.PERMISSION_DENIED, "the sandbox is gone")
+_TOO_MANY: Final = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "this supervisor has too many streams")
 
 _log = structlog.get_logger(__name__)
 
@@ -75,6 +79,7 @@ class Discovery:
         self._offers = Offers(epoch=epoch, trust_bundle=trust_bundle)
         self._ledger = Ledger()
         self._streams: dict[str, Stream] = {}
+        self._open_calls: Counter[str] = Counter()
         self._published = asyncio.Condition()
 
     @property
@@ -114,6 +119,17 @@ class Discovery:
 
     async def _watch(self, reports: AsyncIterator[bytes], context: _Context) -> None:
         key = supervisor_key(await self._identify(context))
+        if self._open_calls[key] >= MAX_STREAMS:
+            await _abort(context, _TOO_MANY)
+        self._open_calls[key] += 1
+        try:
+            await self._follow(key, reports, context)
+        finally:
+            self._open_calls[key] -= 1
+            if not self._open_calls[key]:
+                del self._open_calls[key]
+
+    async def _follow(self, key: str, reports: AsyncIterator[bytes], context: _Context) -> None:
         await self._await_sandbox(key, context)
         hello = await self._hello(reports, context)
         if key not in self._ledger.wishes:

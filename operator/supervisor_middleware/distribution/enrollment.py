@@ -13,6 +13,7 @@ import grpc.aio
 import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.distribution.turns import TooMany, Turns, host_of
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.spiffe import SandboxIdentity
@@ -54,6 +55,7 @@ class Enrollment(pb_grpc.EnrollmentServicer):
         self._leaf_lifetime = leaf_lifetime
         self._now = now
         self._emit = emit
+        self._turns = Turns()
 
     async def Enroll(  # noqa: N802 - gRPC's spelling
         self,
@@ -62,10 +64,15 @@ class Enrollment(pb_grpc.EnrollmentServicer):
     ) -> pb.EnrollResponse:
         """Sign, if the token proves a live sandbox."""
         try:
-            identity = await self._reviewer.review(request.token)
+            # Anybody may ask, and each question is one to the API server.
+            async with self._turns.turn(host_of(context.peer())):
+                identity = await self._reviewer.review(request.token)
             issued = self._authority().issue_supervisor(
                 request.csr_pem, identity=identity, now=self._now(), lifetime=self._leaf_lifetime
             )
+        except TooMany:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrolments at once; try again")
+            raise
         except InvalidInput as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
