@@ -4,6 +4,7 @@ Names are public surface. Constructed once by an app and handed down; nothing he
 """
 
 import logging
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 _PREFIX: Final = "supervisor_middleware_"
 _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_REPRS: Final = re.compile(r"[\n(<:'\"]")
 _CONVERGENCE: Final = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
 
 
@@ -117,7 +119,10 @@ def configure_logging(level: str = "INFO") -> None:
     An exception is a type and a place in them, never its text. Of libraries only warnings are shown.
     """
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+        # By default the variables of every frame are shown where `rich` is installed.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
     )
     common: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
@@ -134,12 +139,20 @@ def configure_logging(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=common,
+            foreign_pre_chain=[*common, _without_context],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
     logging.getLogger("supervisor_middleware").setLevel(number)
+
+
+def _without_context(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Of asyncio's complaints what happened, not to whom: they go on with the repr of tasks, errors and arguments."""
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord) and record.name == "asyncio":
+        event["event"] = _REPRS.split(str(event["event"]), maxsplit=1)[0].rstrip()
+    return event
 
 
 def _without_text(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
