@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
+from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.supervisor.exchange import Denied
@@ -208,7 +209,7 @@ async def test_a_full_disk_does_not_stop_a_generation_from_being_served(
         nonlocal attempts
         attempts += 1
         if attempts < 4:
-            raise OSError(28, "No space left on device")
+            raise Unavailable(f"{path}: No space left on device")
         path.write_bytes(content)
 
     async with a_supervisor(tmp_path, operator, write=full) as supervisor:

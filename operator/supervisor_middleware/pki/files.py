@@ -1,4 +1,4 @@
-"""Files that other processes read while we write. A file edge; for `pki` and `sources`.
+"""Files that other processes read while we write. A file edge.
 
 A reader sees an old file or a new one, never half of one; what was written survives a power cut (fsync of file and
 directory). An `OSError` becomes `InvalidInput` where an administrator must act and `Unavailable` where not; messages
@@ -8,6 +8,7 @@ name the path, never the content. POSIX: links, advisory locks.
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from supervisor_middleware.errors import InvalidInput, Unavailable
 
 MAX_FILE_BYTES: Final = 4_194_304
 
+_STAGED = ".staged-"
 _ADMINISTRATOR = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 
 
@@ -73,6 +75,13 @@ def replace_file(path: Path, content: bytes, *, mode: Mode) -> None:
         staged.replace(path)
 
 
+def remove_staged(directory: Path) -> None:
+    """Remove what a process that was killed while it wrote has left; only while nobody else writes there."""
+    with suppress(OSError):
+        for staged in directory.glob(f"{_STAGED}*"):
+            shutil.rmtree(staged, ignore_errors=True)
+
+
 def write_new(path: Path, content: bytes, *, mode: Mode) -> None:
     """Write a file that must not exist yet, in a directory nobody reads yet."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -108,7 +117,7 @@ def translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _staged(path: Path, content: bytes, *, mode: Mode) -> Iterator[Path]:
-    with translated(path), tempfile.TemporaryDirectory(prefix=".staged-", dir=path.parent) as scratch:
+    with translated(path), tempfile.TemporaryDirectory(prefix=_STAGED, dir=path.parent) as scratch:
         staged = Path(scratch, path.name)
         write_new(staged, content, mode=mode)
         yield staged

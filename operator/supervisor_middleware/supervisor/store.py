@@ -1,9 +1,9 @@
 """Last-known-good on disk: what a supervisor starts with when the operator is away. A file edge.
 
-One directory (0700, ours alone, held by a lock), one file. A new file is written aside, synced, renamed over the old
-one, and the directory is synced: a crash at any moment leaves the old record or the new one, whole. A file that is
-not whole, or another sandbox's, is moved aside for inspection and not used; the supervisor then begins unconfigured,
-that is closed. Do not keep credentials in the same directory: their writer locks it too.
+One directory (0700, ours alone, held by a lock), one file. A crash at any moment leaves the old record or the new
+one, whole (`pki.files`). A file that is not whole, or another sandbox's, is moved aside for inspection and not used;
+the supervisor then begins unconfigured, that is closed. Do not keep credentials in the same directory: their writer
+locks it too.
 """
 
 import fcntl
@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.model.canonical import digest, short
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES, MIB
+from supervisor_middleware.pki.files import Mode, remove_staged, replace_file
 from supervisor_middleware.supervisor.record import Defect, Record, decode, encode
 
 FILE_NAME: Final = "last-known-good"
@@ -24,11 +26,11 @@ MAX_KEPT_ASIDE: Final = 3
 """Defective files kept for inspection; the oldest go first."""
 
 Writer: TypeAlias = Callable[[Path, bytes], None]
-"""Replaces a file's content durably, or raises `OSError` and leaves it."""
+"""Replaces a file's content durably, or raises `Unavailable` or `InvalidInput` and leaves it."""
 
 _ASIDE = "defective-"
-_STAGED = ".staged-"
 _MAX_FILE_BYTES = MAX_STREAM_MESSAGE_BYTES + MIB
+_replace: Final[Writer] = partial(replace_file, mode=Mode.PRIVATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +74,8 @@ class Store:
         path = self._directory / FILE_NAME
         try:
             self._write(path, encode(record, owner=self._owner))
-        except OSError as error:
-            raise Unavailable(f"{path}: {error.strerror}: last-known-good was not saved") from error
+        except (Unavailable, InvalidInput) as error:
+            raise Unavailable(f"{error}: last-known-good was not saved") from error
 
     def close(self) -> None:
         """Let another process have the directory."""
@@ -109,45 +111,10 @@ def open_store(directory: Path, *, owner: str, write: Writer | None = None) -> S
         raise InvalidInput(
             f"{directory}: in use by another supervisor: give each its own state directory, or stop the other"
         ) from error
-    _remove_staged(directory)
-    return Store(directory, owner=owner, lock=lock, write=replace_durably if write is None else write)
-
-
-def replace_durably(path: Path, content: bytes) -> None:
-    """Put `content` in the place of what `path` holds; afterwards it survives a power cut.
-
-    Raises:
-        OSError: it could not be written; `path` is as it was.
-    """
-    staged = path.with_name(f"{_STAGED}{path.name}")
-    try:
-        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
-    except OSError:
-        with suppress(OSError):
-            staged.unlink()
-        raise
-    _sync_directory(path.parent)
+    remove_staged(directory)
+    return Store(directory, owner=owner, lock=lock, write=_replace if write is None else write)
 
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_MAX_FILE_BYTES)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_staged(directory: Path) -> None:
-    """What a process that was killed while it wrote has left."""
-    with suppress(OSError):
-        for staged in directory.glob(f"{_STAGED}*"):
-            staged.unlink()

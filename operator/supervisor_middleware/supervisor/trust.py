@@ -11,9 +11,9 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from supervisor_middleware.errors import InvalidInput, Untrusted
+from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.pki.bundles import MAX_BUNDLE_BYTES, bundle_digest, parse_bundle
-from supervisor_middleware.supervisor.store import replace_durably
+from supervisor_middleware.pki.files import Mode, replace_file
 
 
 class Installation(StrEnum):
@@ -71,8 +71,8 @@ class TrustBundle:
         if digest == self.digest():
             return Installation.UNCHANGED
         try:
-            replace_durably(self._path, pem)
-        except OSError:
+            replace_file(self._path, pem, mode=Mode.PRIVATE)
+        except (InvalidInput, Unavailable):
             return Installation.READ_ONLY
         return Installation.INSTALLED
 
