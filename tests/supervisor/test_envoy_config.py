@@ -13,6 +13,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as _5,  # noqa: F401
 )
 from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2 as _6  # noqa: F401
+from envoy.extensions.network.dns_resolver.cares.v3 import cares_dns_resolver_pb2 as _9  # noqa: F401
 from envoy.extensions.resource_monitors.downstream_connections.v3 import (
     downstream_connections_pb2 as _7,  # noqa: F401
 )
@@ -119,3 +120,9 @@ def test_agents_speak_http_1_only() -> None:
 )
 def test_addresses_are_written_as_grpc_reads_them(address: TcpAddress | UnixAddress, text: str) -> None:
     assert str(address) == text
+
+
+def test_a_name_is_resolved_as_it_was_matched() -> None:
+    """With a search domain one host has two names, and a selector knows one of them."""
+    resolvers = json.dumps(a_bootstrap(DynamicForward())).count('"no_default_search_domain": true')
+    assert resolvers == 2, "the filter's and the cluster's"
