@@ -4,6 +4,7 @@ Turns pydantic's JSON Schema into a Kubernetes structural schema: references inl
 left to pruning, `x-kubernetes-*` kept.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,10 @@ from supervisor_middleware.model.limits import MAX_ID_LENGTH
 from supervisor_middleware.model.resources import SPECS
 from supervisor_middleware.model.sandbox import GROUP, VERSION
 from supervisor_middleware.model.statuses import STATUSES
+from tests.contract.reference_words import STATUS
 
 _DROPPED = frozenset({"title", "$defs", "additionalProperties", "anyOf", "const"})
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _HEADER = b"# Generated from supervisor_middleware.model by `make generate`; do not edit.\n"
 
 
@@ -32,6 +35,7 @@ class Kind:
     scope: str
     description: str
     columns: tuple[tuple[str, str, str], ...]
+    wide_columns: tuple[tuple[str, str, str], ...] = ()
     spec_rules: tuple[Mapping[str, str], ...] = ()
     root_rules: tuple[Mapping[str, str], ...] = field(default=())
 
@@ -67,11 +71,13 @@ KINDS = (
         columns=(
             ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
             ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
+            ("Programmed", "string", ".status.conditions[?(@.type=='Programmed')].status"),
             ("Revision", "integer", ".status.accepted.revision"),
             ("Stages", "integer", ".status.stages"),
             ("Active", "string", ".status.supervisors.summary"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
+        wide_columns=(("Rollout", "string", ".status.conditions[?(@.type=='Programmed')].reason"),),
     ),
     Kind(
         kind="PolicyRevision",
@@ -84,9 +90,9 @@ KINDS = (
             ("Namespace", "string", ".spec.policy.namespace"),
             ("Revision", "integer", ".spec.revision"),
             ("Stages", "integer", ".spec.stages"),
-            ("Digest", "string", ".spec.digest"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
+        wide_columns=(("Digest", "string", ".spec.digest"),),
         spec_rules=({"rule": "self == oldSelf", "message": "a PolicyRevision is never changed"},),
     ),
 )
@@ -125,11 +131,14 @@ def _crd(kind: Kind) -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": [{"name": n, "type": t, "jsonPath": p} for n, t, p in kind.columns],
+        "additionalPrinterColumns": [
+            *({"name": n, "type": t, "jsonPath": p} for n, t, p in kind.columns),
+            *({"name": n, "type": t, "jsonPath": p, "priority": 1} for n, t, p in kind.wide_columns),
+        ],
         "schema": {"openAPIV3Schema": root},
     }
     if kind.kind in STATUSES:
-        root["properties"]["status"] = structural(STATUSES[kind.kind])
+        root["properties"]["status"] = _described(structural(STATUSES[kind.kind]), at="status")
         version["subresources"] = {"status": {}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -163,6 +172,17 @@ def _convert(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, An
     if "items" in schema:
         result["items"] = _convert(schema["items"], defs)
     return result
+
+
+def _described(schema: dict[str, Any], *, at: str) -> dict[str, Any]:
+    """With the reference's words, its links left out, where the model has none: `kubectl explain` shows them."""
+    for name, inner in schema.get("properties", {}).items():
+        path = f"{at}.{name}"
+        if path in STATUS:
+            inner["description"] = _LINK.sub(r"\1", STATUS[path])
+        _described(inner, at=path)
+        _described(inner.get("items", {}), at=f"{path}[]")
+    return schema
 
 
 def _resolved(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`docs/reference/resources.md` out of the CRDs: what the API server enforces is what the page says."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,8 +49,7 @@ def _kind(crd: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {names['kind']}"
     yield (
         f"{root['description']}\n\n{spec['scope']}, short name `{names['shortNames'][0]}`, "
-        f"category `{names['categories'][0]}`. Columns of `kubectl get`: "
-        f"{', '.join(c['name'].upper() for c in version['additionalPrinterColumns'])}."
+        f"category `{names['categories'][0]}`. {_columns(version['additionalPrinterColumns'])}"
     )
     if rules := _messages(root):
         yield f"The whole object is {rules}."
@@ -60,6 +59,12 @@ def _kind(crd: Mapping[str, Any]) -> Iterator[str]:
             if rules := _messages(root["properties"][part]):
                 yield f"The whole {part} is {rules}."
             yield _table(root["properties"][part], at=part)
+
+
+def _columns(columns: Iterable[Mapping[str, Any]]) -> str:
+    always = ", ".join(c["name"].upper() for c in columns if "priority" not in c)
+    wide = ", ".join(c["name"].upper() for c in columns if "priority" in c)
+    return f"Columns of `kubectl get`: {always}" + (f"; with `-o wide` also {wide}." if wide else ".")
 
 
 def _table(schema: Mapping[str, Any], *, at: str = "") -> str:
@@ -74,7 +79,7 @@ def _row(field: _Field) -> tuple[str, ...]:
         "yes" if field.is_required else "",
         _default(schema.get("default")),
         _rules(schema),
-        str(schema.get("description") or STATUS.get(field.path, "")),
+        STATUS.get(field.path) or str(schema.get("description") or ""),
     )
 
 

@@ -98,7 +98,8 @@ class SupervisorMiddlewareSpec(Resource):
     timeout: Timeout = Field(default="500ms", description="Deadline of a call: an integer with ms or s, 10ms to 30s.")
     tls: ServiceTls | None = Field(default=None, description="How the service is verified; platform roots if absent.")
     client_authentication: Literal["MutualTLS", "None"] = Field(
-        default="MutualTLS", description="How operator and supervisors prove themselves to the service."
+        default="MutualTLS",
+        description="How operator and supervisors prove themselves: MutualTLS with their certificates, or None.",
     )
     bindings: list[BindingId] | None = Field(
         default=None,
@@ -165,7 +166,9 @@ class Endpoints(Resource):
     )
 
     include: list[Pattern] = Field(
-        min_length=1, max_length=limits.MAX_PATTERNS, description="Host patterns of which any must match."
+        min_length=1,
+        max_length=limits.MAX_PATTERNS,
+        description="Host patterns of which any must match: * is one label, ** one or more.",
     )
     exclude: list[Pattern] | None = Field(
         default=None, max_length=limits.MAX_PATTERNS, description="Host patterns that win over include."
@@ -181,7 +184,7 @@ class NetworkMiddleware(Resource):
         default=0,
         ge=limits.ORDER_MIN,
         le=limits.ORDER_MAX,
-        description="Place in the chain, ascending; unique in the policy.",
+        description="Place in the chain, ascending; unique in the policy and among all that select a sandbox.",
         json_schema_extra={"format": "int32"},
     )
     config: dict[str, Any] | None = Field(
@@ -190,7 +193,8 @@ class NetworkMiddleware(Resource):
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
     on_error: Literal["FailClosed", "FailOpen"] = Field(
-        default="FailClosed", description="What happens to a request when the middleware gives no valid result."
+        default="FailClosed",
+        description="When the middleware gives no valid result: FailClosed refuses the request, FailOpen skips it.",
     )
     endpoints: Endpoints = Field(description="Destination hosts the config applies to.")
 
