@@ -132,9 +132,12 @@ spec:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--ca", "{}/other.crt", "--credentials", "{}/caller"), "its certificate could not be verified"),
+        (
+            ("--ca", "{}/other.crt", "--credentials", "{}/caller"),
+            "(--ca is its authority, --server-name a name in its certificate)",
+        ),
         (("--ca", "{}/ca.crt", "--credentials", "{}/caller", "--server-name", "other.test"), "could not be verified"),
-        (("--ca", "{}/ca.crt"), ""),
+        (("--ca", "{}/ca.crt"), "(try --credentials)"),
     ],
     ids=["another authority", "another name", "no client certificate"],
 )
@@ -152,7 +155,10 @@ def test_a_service_that_is_not_there_is_exit_2(smw: Smw) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
     shown = smw("describe", endpoint)
     assert (shown.code, shown.out) == (2, "")
-    assert shown.err == f"smw: {endpoint} could not be asked: the connection failed\n"
+    assert (
+        shown.err
+        == f"smw: {endpoint} could not be asked: the connection failed (does a service listen there, and with TLS if it is https://?)\n"
+    )
 
 
 @pytest.mark.parametrize("answer", [b"\xff\xff\xff", b"\x08\x01", b"HTTP/1.1 200 OK"], ids=str)

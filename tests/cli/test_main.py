@@ -170,3 +170,17 @@ def test_nothing_is_written_where_smw_is_merely_looked_at(tmp_path: Path) -> Non
     in_a_process("--help", cwd=tmp_path)
     in_a_process("status", cwd=tmp_path, KUBECONFIG=os.devnull)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["somewhere", "127.0.0.1:", "127.0.0.1:https"])
+def test_an_address_without_a_port_is_said_to_need_one(smw: Smw, address: str) -> None:
+    shown = smw("serve", "terms", "--address", address)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == f"smw: --address {address}: must be HOST:PORT, for example 127.0.0.1:18443\n"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_annotations_and_a_value_exclude_each_other(smw: Smw, tmp_path: Path, output: str) -> None:
+    shown = smw("validate", str(tmp_path), "--format", "github", "-o", output)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == "smw: --format github and --output exclude each other: annotations, or a value\n"

@@ -74,7 +74,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: s
     path.write_text(text)
     with pytest.raises(InvalidInput, match="kubeconfig: check the file"):
         await connect(path)
-    with pytest.raises(InvalidInput, match="absent: check the file"):
+    with pytest.raises(InvalidInput, match="absent: no such file"):
         await connect(tmp_path / "absent")
 
 

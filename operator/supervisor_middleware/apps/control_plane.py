@@ -171,11 +171,13 @@ class ControlPlane:
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         credentials = server_credentials(self._identity.credentials, client_certificate=client_certificate)
         address = f"{self._parts.settings.host}:{port}"
+        is_enrollment = client_certificate is ClientCertificate.NOT_ASKED
+        setting = "enrolment: SMW_ENROLLMENT_PORT" if is_enrollment else "discovery: SMW_DISCOVERY_PORT"
         try:
             bound = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise Unavailable(
-                f"cannot listen on {address}: it is taken, or not an address of this machine"
+                f"cannot listen on {address}: it is taken, or not an address of this machine ({setting})"
             ) from error
         try:
             yield server, bound

@@ -1,5 +1,6 @@
 """`/healthz`, `/readyz` and `/metrics` over plain HTTP. Says yes or no and why, in the platform's own words."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,7 +50,9 @@ async def serve_health(probes: Probes, *, host: str, port: int) -> web.AppRunner
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)} (health: SMW_HEALTH_PORT)"
+        ) from error
     return runner
 
 

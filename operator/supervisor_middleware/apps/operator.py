@@ -179,7 +179,12 @@ class _Operator:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.minimum_version = ssl.TLSVersion.TLSv1_2
         credentials = await self._trusted_credentials(tls)
-        runner = await serve(webhook, host=settings.host, port=settings.webhook_port, tls=tls)
+        try:
+            runner = await serve(webhook, host=settings.host, port=settings.webhook_port, tls=tls)
+        except OSError as error:
+            address = f"{settings.host}:{settings.webhook_port}"
+            problem = os.strerror(error.errno or 0)
+            raise Unavailable(f"cannot listen on {address}: {problem} (webhook: SMW_WEBHOOK_PORT)") from error
         _log.info("reviewing admissions", port=settings.webhook_port)
         try:
             while True:

@@ -237,4 +237,4 @@ def _require_free(address: TcpAddress) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((address.host, address.port))
     except OSError as error:
-        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
+        raise Unavailable(f"cannot listen on {address}: {error.strerror} (proxy: --listen or SMW_LISTEN)") from error

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 import yaml
@@ -18,9 +18,17 @@ from supervisor_middleware.model.durations import parse_timeout
 from supervisor_middleware.model.identifiers import status_text
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
-from supervisor_middleware.model.verdict import Described, Description, Undescribable, Unreachable
+from supervisor_middleware.model.verdict import Described, Description, Outage, Undescribable, Unreachable
 from supervisor_middleware.pki.bundles import parse_bundle
 from supervisor_middleware.registry.client import RegistryClient
+
+_NEXT: Final[Mapping[Outage, str]] = {
+    Outage.CONNECTION_FAILED: "does a service listen there, and with TLS if it is https://?",
+    Outage.DEADLINE_EXCEEDED: "--timeout gives it longer",
+    Outage.TLS_VERIFICATION_FAILED: "--ca is its authority, --server-name a name in its certificate",
+    Outage.NOT_IMPLEMENTED: "is that the port of a middleware service?",
+}
+_REFUSED: Final = frozenset({Outage.CREDENTIALS_REFUSED, Outage.CLOSED_AFTER_HANDSHAKE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +59,16 @@ def run(target: Target, *, output: Output) -> int:
             typer.echo(f"smw: {target.endpoint} answered, but {problem}", err=True)
             return 1
         case Unreachable(outage):
-            typer.echo(f"smw: {target.endpoint} could not be asked: {outage}", err=True)
+            typer.echo(f"smw: {target.endpoint} could not be asked: {outage}{_hint(outage, target)}", err=True)
             return 2
+
+
+def _hint(outage: Outage, target: Target) -> str:
+    """What to try next, in parentheses."""
+    hint = _NEXT.get(outage, "")
+    if outage in _REFUSED:
+        hint = "are --credentials of an authority that it trusts?" if target.credentials else "try --credentials"
+    return f" ({hint})" if hint else ""
 
 
 def recorded(name: str, manifest: Manifest) -> Mapping[str, Any]:

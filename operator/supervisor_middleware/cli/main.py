@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from supervisor_middleware.cli.options import Form, LoopbackOption, Output, OutputOption, StateOption
-from supervisor_middleware.errors import SupervisorMiddlewareError
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 _EXTRAS: Final = {
@@ -103,6 +103,8 @@ def validate(
     from supervisor_middleware.cli.validate import Options, run
     from supervisor_middleware.model.settings import Knowledge, Loopback
 
+    if form is Form.GITHUB and output is not Output.TABLE:
+        raise InvalidInput("--format github and --output exclude each other: annotations, or a value")
     shown = validate_render.Form.GITHUB if form is Form.GITHUB else validate_render.Form(output.value)
     options = Options(
         paths=tuple(paths),
@@ -206,12 +208,18 @@ def serve(
         str | None, typer.Option(metavar="NAME", help="Trust domain callers must belong to.")
     ] = None,
 ) -> None:
-    """Serve a bundled middleware service."""
+    """Serve a bundled middleware service.
+
+    Without --tls it is plaintext, without --client-ca anybody may call.
+    """
     from supervisor_middleware.cli.running import run_until_stopped
     from supervisor_middleware.middleware.run import run_service
 
+    if not address.rpartition(":")[2].isdecimal():
+        raise InvalidInput(f"--address {address}: must be HOST:PORT, for example 127.0.0.1:18443")
+
     def ready(port: int) -> None:
-        typer.echo(f"{service} serves on port {port}", err=True)
+        typer.echo(f"{service} serves on port {port}, {_manner(tls, client_ca)}", err=True)
 
     work = run_service(
         service, address=address, tls_dir=tls, client_ca=client_ca, trust_domain=trust_domain, ready=ready
@@ -296,6 +304,12 @@ def token_create(
 
     settings = settings_of(StandaloneSettings, state=state)
     typer.echo(create(sandbox, state=settings.state, lifetime=lifetime))
+
+
+def _manner(tls: Path | None, client_ca: Path | None) -> str:
+    if tls is None:
+        return "in plaintext"
+    return "with TLS for anybody" if client_ca is None else "with TLS for callers that client CA vouches for"
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def _of_body(kind: str, body: Mapping[str, Any]) -> Observed:
 
 def _plain(observed: Observed) -> dict[str, Any]:
     status = {k: v for k, v in observed.status.items() if k != "accepted" or observed.kind == _POLICY}
-    return {"kind": observed.kind, "namespace": observed.namespace, "name": observed.name, "status": status}
+    return {"kind": observed.kind, "namespace": observed.namespace or None, "name": observed.name, "status": status}
 
 
 def _is_good(observed: Observed) -> bool:

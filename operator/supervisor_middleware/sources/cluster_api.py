@@ -5,6 +5,7 @@ other `cluster_*` modules and the lease. One `ClusterApi` lives as long as the p
 API server: connections are made anew, tokens are read anew.
 """
 
+import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,6 +201,7 @@ async def connect(kubeconfig: Path | None) -> ClusterApi:
         InvalidInput: there is no usable configuration.
     """
     configuration, load = Configuration(), _LOADERS
+    _require(kubeconfig)
     try:
         if kubeconfig is None:
             load.load_incluster_config(client_configuration=configuration)
@@ -209,9 +211,19 @@ async def connect(kubeconfig: Path | None) -> ClusterApi:
             )
     except (*_UNUSABLE, ConfigException, OSError, yaml.YAMLError) as error:
         where = f"{kubeconfig}" if kubeconfig else "the Pod's ServiceAccount"
-        hint = "check the file" if kubeconfig else "outside a cluster, pass a kubeconfig"
+        hint = (
+            "check the file: clusters, users, contexts and current-context are needed"
+            if kubeconfig
+            else "outside a cluster, pass a kubeconfig"
+        )
         raise InvalidInput(f"cannot connect to a cluster by {where}: {hint}") from error
     return ClusterApi(configuration)
+
+
+def _require(kubeconfig: Path | None) -> None:
+    """The loader would log a line of its own. Several files, as kubectl takes them, need not all exist."""
+    if kubeconfig is not None and os.pathsep not in str(kubeconfig) and not kubeconfig.exists():
+        raise InvalidInput(f"{kubeconfig}: no such file; it is where the cluster was to be found (a kubeconfig)")
 
 
 # What the loader stumbles over in a file that is YAML, but no kubeconfig.
