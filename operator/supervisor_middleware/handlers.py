@@ -10,7 +10,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any, Final, Protocol
 
 import kopf
@@ -24,7 +23,7 @@ from supervisor_middleware.sources.cluster_kinds import WATCHED, WatchedKind
 
 GRACE_SECONDS: Final = 1.0  # kopf gives its stragglers five, but ours have nothing to finish
 STOP_SECONDS: Final = 5.0
-RESTART_PAUSE: Final = timedelta(seconds=1)
+RESTART_PAUSE: Final = 1.0
 CLOSING_SECONDS: Final = 0.25
 _MAX_MESSAGE: Final = 200
 
@@ -72,7 +71,6 @@ async def keep_watching(
     *,
     credentials: Callable[[], Awaitable[ApiCredentials]],
     stop: asyncio.Event,
-    pause: timedelta = RESTART_PAUSE,
 ) -> None:
     """`watch`, and again when it ends by itself, until `stop` is set."""
     while not stop.is_set():
@@ -80,7 +78,7 @@ async def keep_watching(
             await watch(observer, credentials=credentials, stop=stop)
         except Unavailable as error:
             _log.warning("watching starts again", reason=str(error))
-            await asyncio.sleep(pause.total_seconds())
+            await asyncio.sleep(RESTART_PAUSE)
 
 
 class _Watcher:

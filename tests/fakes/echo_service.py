@@ -36,7 +36,6 @@ class EchoService:
     def __init__(self) -> None:
         self.manifest: Manifest | None = echo_manifest()
         self.described = 0
-        self.evaluated = 0
         self.peers: set[str] = set()
         self.port = 0
         self.answers = asyncio.Event()
@@ -73,7 +72,6 @@ class EchoService:
         return encode_manifest(self.manifest)
 
     async def _evaluate(self, request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        self.evaluated += 1
         self.peers.add(context.peer())
         evaluation = decode_evaluation(Dialect.RFC0009, request)
         result = Result(decision=Decision.ALLOW, metadata={"generation": str(evaluation.config["generation"])})

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +22,7 @@ QUICK = Patience(backoff=0.02, ready=10, stop=2)
 # Starts Envoy, says its process id, and waits to be killed.
 PARENT = """
 import asyncio, sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tests.integration.test_envoy_process import an_envoy
 
@@ -43,10 +44,16 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def an_envoy(directory: Path, *, binary: Path | None = None, patience: Patience = QUICK) -> EnvoyProcess:
+def an_envoy(
+    directory: Path,
+    *,
+    binary: Path | None = None,
+    patience: Patience = QUICK,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> EnvoyProcess:
     processor = UnixAddress(str(directory / "nobody.sock"))
     config = ProxyConfig(listen=TcpAddress("127.0.0.1", 0), processor=processor, upstream=DynamicForward())
-    return EnvoyProcess(config, directory=directory / "envoy", binary=binary, patience=patience)
+    return EnvoyProcess(config, directory=directory / "envoy", binary=binary, patience=patience, sleep=sleep)
 
 
 def a_script(directory: Path, text: str) -> Path:
@@ -124,8 +131,8 @@ async def test_restarts_wait_longer_each_time_up_to_a_ceiling(directory: Path) -
             enough.set()
             await asyncio.Event().wait()
 
-    envoy = an_envoy(directory, binary=a_script(directory, "exit 1"), patience=Patience(backoff=1, ceiling=3))
-    envoy._sleep = sleep
+    patience = Patience(backoff=1, ceiling=3)
+    envoy = an_envoy(directory, binary=a_script(directory, "exit 1"), patience=patience, sleep=sleep)
     supervision = asyncio.create_task(envoy._supervise(directory / "script"))
     async with asyncio.timeout(5):
         await enough.wait()

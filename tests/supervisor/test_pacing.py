@@ -24,10 +24,10 @@ from tests.fakes.supervisor_clock import QuickClock
 
 
 def test_backoff_grows_to_its_ceiling_and_starts_again() -> None:
-    backoff = Backoff(random=lambda: 1.0, first=1, longest=5)
-    assert [backoff.next() for _ in range(4)] == [1, 2, 4, 5]
+    backoff = Backoff(random=lambda: 1.0, longest=1.0)
+    assert [backoff.next() for _ in range(4)] == [0.2, 0.4, 0.8, 1.0]
     backoff.reset()
-    assert backoff.next() == 1
+    assert backoff.next() == 0.2
 
 
 def test_jitter_is_the_upper_half() -> None:

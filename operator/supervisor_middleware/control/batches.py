@@ -10,11 +10,9 @@ _Item = TypeVar("_Item")
 _Outcome = TypeVar("_Outcome")
 
 
-async def for_each(
-    items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Outcome]], *, at_once: int = AT_ONCE
-) -> list[_Outcome]:
+async def for_each(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Outcome]]) -> list[_Outcome]:
     """What `work` makes of each item, in their order; the first exception is raised after all have ended."""
-    permits = asyncio.Semaphore(at_once)
+    permits = asyncio.Semaphore(AT_ONCE)
 
     async def one(item: _Item) -> _Outcome:
         async with permits:

@@ -47,6 +47,7 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
 
+# An author's process: the standard library's logging, under the author's set-up.
 _log = logging.getLogger(__name__)
 
 _Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]

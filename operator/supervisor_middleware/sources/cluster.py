@@ -7,7 +7,7 @@ be read or is being removed is *unknown*, and keeps what we knew of it: absence 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -54,21 +54,12 @@ class ClusterSource:
         self._lost: set[Kind] = set()
         self._troubled: set[Kind] = set()
         self._behind: set[Kind] = set()
-        self._last_heard: dict[str, float] = {}
         self._last_attempt = monotonic()
         self._departures: list[tuple[Kind, ObjectIdentity]] = []
         self._woken = asyncio.Event()
         self._is_list_wanted = True
         self.is_deaf = asyncio.Event()
         """Set when lists bring what the watcher should have told: it must be started anew."""
-
-    @property
-    def last_heard(self) -> Mapping[str, float]:
-        """When the API server last answered a list of each kind, in `monotonic` time; for liveness.
-
-        A quiet cluster is not a stale one: lists go on when no event comes.
-        """
-        return dict(self._last_heard)
 
     def alive(self) -> str | None:
         """What is wrong if lists are not even tried any more, for a liveness probe; an outage is not."""
@@ -248,7 +239,7 @@ class ClusterSource:
             self._changed()
 
     def _hear(self, kind: Kind) -> None:
-        self._last_heard[kind.value] = self._monotonic()
+        """A quiet cluster is not a stale one: lists go on when no event comes."""
         self._metrics.watch_last_event.labels(kind.value).set_to_current_time()
 
 

@@ -74,7 +74,7 @@ class _Entry:
 class Pool:
     """The open channels. Used from one event loop."""
 
-    def __init__(self, open_channel: "ChannelOpener | None" = None) -> None:
+    def __init__(self, open_channel: ChannelOpener | None = None) -> None:
         self._open_channel = open_service_channel if open_channel is None else open_channel
         self._entries: dict[ChannelKey, _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()

@@ -35,15 +35,14 @@ class Clock(Protocol):
 class Backoff:
     """Growing delays between attempts, each drawn from the upper half of its step. `reset` after a success."""
 
-    def __init__(self, *, random: Random, first: float = BACKOFF_MIN, longest: float = BACKOFF_MAX) -> None:
+    def __init__(self, *, random: Random, longest: float = BACKOFF_MAX) -> None:
         self._random = random
-        self._first = first
         self._longest = longest
-        self._step = first
+        self._step = BACKOFF_MIN
 
     def reset(self) -> None:
         """Start again with the shortest delay."""
-        self._step = self._first
+        self._step = BACKOFF_MIN
 
     def next(self) -> float:
         """The seconds to wait before the next attempt."""
