@@ -14,19 +14,19 @@ from supervisor_middleware.distribution.ledger import (
     TRANSITIONS,
     Event,
     Ledger,
-    Position,
     Record,
     State,
     Wish,
 )
 from supervisor_middleware.errors import Bug
+from supervisor_middleware.model.generation import Rank
 
 A, B, C = "sha256:a", "sha256:b", "sha256:c"
 KEY = "pod-1"
 
 
 def a_wish(digest: str, sequence: int = 1, *, epoch: int = 1) -> Wish:
-    return Wish(digest=digest, position=Position(epoch=epoch, sequence=sequence))
+    return Wish(digest=digest, rank=Rank(epoch=epoch, sequence=sequence))
 
 
 def a_ledger(wish: Wish | None, **hello: object) -> Ledger:
@@ -53,14 +53,14 @@ def state_of(ledger: Ledger) -> State:
     [a_wish(B, 4), a_wish(B, 5), a_wish(A, 4), a_wish(B, 9, epoch=0)],
     ids=["lower", "equal for another digest", "lower for the same digest", "a lower epoch"],
 )
-def test_a_position_that_goes_back_is_a_bug(newer: Wish) -> None:
+def test_a_rank_that_goes_back_is_a_bug(newer: Wish) -> None:
     ledger = a_ledger(a_wish(A, 5))
     with pytest.raises(Bug):
         ledger.wish({KEY: newer})
     assert ledger.wishes == {KEY: a_wish(A, 5)}
 
 
-def test_the_same_digest_may_get_a_higher_position_and_is_not_sent_again() -> None:
+def test_the_same_digest_may_get_a_higher_rank_and_is_not_sent_again() -> None:
     ledger = a_ledger(a_wish(A, 1))
     report(ledger, Event.ACTIVE, A)
     assert ledger.wish({KEY: a_wish(A, 2)}) == ()
@@ -234,11 +234,11 @@ def test_the_table_is_complete_and_what_is_not_in_it_is_a_bug() -> None:
 
 @dataclass(slots=True)
 class Supervisor:
-    """What a real one would hold: what it runs, what it refused, and the highest position it took."""
+    """What a real one would hold: what it runs, what it refused, and the highest rank it took."""
 
     active: str = ""
     rejected: set[str] = field(default_factory=set)
-    held: Position = field(default_factory=lambda: Position(epoch=0, sequence=0))
+    held: Rank = field(default_factory=lambda: Rank(epoch=0, sequence=0))
     unanswered: Wish | None = None
     unsettled: str | None = None
     is_connected: bool = False
@@ -263,9 +263,9 @@ class Interleavings(RuleBasedStateMachine):
     @rule(wanted=st.dictionaries(keys, digests))
     def publish(self, wanted: Mapping[str, str]) -> None:
         self.sequence += 1
-        position = Position(epoch=1, sequence=self.sequence)
+        rank = Rank(epoch=1, sequence=self.sequence)
         kept = {k: w for k, w in self.wishes.items() if wanted.get(k) == w.digest}
-        self.wishes = {k: kept.get(k) or Wish(digest=d, position=position) for k, d in wanted.items()}
+        self.wishes = {k: kept.get(k) or Wish(digest=d, rank=rank) for k, d in wanted.items()}
         for key, offer in self.ledger.wish(self.wishes):
             self._receive(key, offer)
 
@@ -336,10 +336,10 @@ class Interleavings(RuleBasedStateMachine):
         assert supervisor.is_connected
         assert supervisor.unanswered is None, "one offer is outstanding at a time"
         assert offer == self.wishes[key], "only the newest wish is offered"
-        assert offer.position >= supervisor.held, "a position never goes back"
+        assert offer.rank >= supervisor.held, "a rank never goes back"
         assert offer.digest not in supervisor.rejected, "a rejected digest is never offered again"
         assert offer.digest != supervisor.active or supervisor.unsettled not in {None, offer.digest}
-        supervisor.unanswered, supervisor.unsettled, supervisor.held = offer, offer.digest, offer.position
+        supervisor.unanswered, supervisor.unsettled, supervisor.held = offer, offer.digest, offer.rank
 
 
 TestInterleavings = Interleavings.TestCase

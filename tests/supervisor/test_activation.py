@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_middleware.model.canonical import canonical, digest
-from supervisor_middleware.model.generation import Generation, Service, Stage, seal
+from supervisor_middleware.model.generation import Generation, Rank, Service, Stage, seal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Operation, Phase
 from supervisor_middleware.model.registration import Connection
@@ -18,7 +18,6 @@ from supervisor_middleware.supervisor.activation import (
     Candidate,
     Held,
     OfferedGeneration,
-    Rank,
     Refusal,
     RejectionReason,
     Wait,

@@ -4,7 +4,8 @@ import threading
 import pytest
 
 from supervisor_middleware.errors import Unavailable
-from supervisor_middleware.supervisor.activation import Rank, RejectionReason
+from supervisor_middleware.model.generation import Rank
+from supervisor_middleware.supervisor.activation import RejectionReason
 from supervisor_middleware.supervisor.capability import ServiceState
 from supervisor_middleware.supervisor.messages import decode_offer, encode_report
 from supervisor_middleware.supervisor.pacing import Backoff, Watched, first_of, jittered

@@ -10,11 +10,11 @@ import pytest
 
 from supervisor_middleware.errors import Bug, InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.model.evaluation import Decision, Evaluation, Result
-from supervisor_middleware.model.generation import Generation, Service, seal
+from supervisor_middleware.model.generation import Generation, Rank, Service, seal
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
 from supervisor_middleware.pki.credentials import Credentials
-from supervisor_middleware.supervisor.activation import Candidate, Rank
+from supervisor_middleware.supervisor.activation import Candidate
 from supervisor_middleware.supervisor.capability import ServiceState
 from supervisor_middleware.supervisor.connections import Pool, open_service_channel
 from supervisor_middleware.supervisor.exchange import Allowed, Denied, Request, Whole

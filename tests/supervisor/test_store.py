@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.model.canonical import digest
-from supervisor_middleware.model.generation import Generation, seal
-from supervisor_middleware.supervisor.activation import Held, Rank, Refusal, RejectionReason
+from supervisor_middleware.model.generation import Generation, Rank, seal
+from supervisor_middleware.supervisor.activation import Held, Refusal, RejectionReason
 from supervisor_middleware.supervisor.record import Defect, Record, decode, encode
 from supervisor_middleware.supervisor.store import (
     FILE_NAME,

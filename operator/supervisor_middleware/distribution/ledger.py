@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from supervisor_middleware.errors import Bug
+from supervisor_middleware.model.generation import Rank
 
 
 class State(StrEnum):
@@ -51,20 +52,12 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Position:
-    """The order of offers: epoch first, then sequence."""
-
-    epoch: int
-    sequence: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """What a supervisor should run."""
 
     digest: str
-    position: Position
+    rank: Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +121,7 @@ class Ledger:
             Bug: a wish breaks rule 1.
         """
         if any(_goes_back(self.wishes[key], wish) for key, wish in wishes.items() if key in self.wishes):
-            raise Bug("a position went back, or two generations share one")
+            raise Bug("a rank went back, or two generations share one")
         self.wishes = dict(wishes)
         offers = ((key, self._offer(key)) for key in self.records)
         return tuple((key, offer) for key, offer in offers if offer is not None)
@@ -174,4 +167,4 @@ class Ledger:
 
 
 def _goes_back(old: Wish, new: Wish) -> bool:
-    return new.position < old.position if new.digest == old.digest else new.position <= old.position
+    return new.rank < old.rank if new.digest == old.digest else new.rank <= old.rank

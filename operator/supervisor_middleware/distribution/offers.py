@@ -1,14 +1,14 @@
-"""What is offered, and the bytes of it. PURE but for what it remembers: positions, and each offer serialized once.
+"""What is offered, and the bytes of it. PURE but for what it remembers: ranks, and each offer serialized once.
 
-Supervisors that should run the same generation share one position and one encoding, however many they are. A digest
-that somebody newly gets moves to a fresh position for everybody: nothing is sent for that alone, and no supervisor
-ever sees its own position go back.
+Supervisors that should run the same generation share one rank and one encoding, however many they are. A digest
+that somebody newly gets moves to a fresh rank for everybody: nothing is sent for that alone, and no supervisor
+ever sees its own rank go back.
 """
 
 from collections.abc import Callable, Mapping
 
-from supervisor_middleware.distribution.ledger import Position, Wish
-from supervisor_middleware.model.generation import Sealed
+from supervisor_middleware.distribution.ledger import Wish
+from supervisor_middleware.model.generation import Rank, Sealed
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
@@ -26,13 +26,13 @@ class Offers:
         self.encodings = 0
 
     def replace(self, generations: Mapping[str, Sealed]) -> Mapping[str, Wish]:
-        """Take in what every supervisor (by key) should run; their wishes, with positions."""
+        """Take in what every supervisor (by key) should run; their wishes, with ranks."""
         fresh = {s.digest for key, s in generations.items() if self._digest_of(key) != s.digest}
         self._sequence += bool(fresh)
-        position = Position(epoch=self._epoch, sequence=self._sequence)
+        rank = Rank(epoch=self._epoch, sequence=self._sequence)
         known = {wish.digest: wish for wish in self._wishes.values()}
         self._sealed = {s.digest: s for s in generations.values()}
-        by_digest = {d: Wish(digest=d, position=position) if d in fresh else known[d] for d in self._sealed}
+        by_digest = {d: Wish(digest=d, rank=rank) if d in fresh else known[d] for d in self._sealed}
         self._wishes = {key: by_digest[s.digest] for key, s in generations.items()}
         self._encoded = {digest: e for digest, e in self._encoded.items() if digest in self._sealed}
         return self._wishes
@@ -44,7 +44,7 @@ class Offers:
         if known is not None and known[:2] == (wish, bundle):
             return known[2]
         offer = _offer(bundle)
-        offer.epoch, offer.sequence = wish.position.epoch, wish.position.sequence
+        offer.epoch, offer.sequence = wish.rank.epoch, wish.rank.sequence
         offer.digest, offer.payload = wish.digest, self._sealed[wish.digest].payload
         encoded = offer.SerializeToString()
         self._encoded[wish.digest] = (wish, bundle, encoded)

@@ -143,6 +143,14 @@ class Generation:
         return next((s for s in self.services if s.name == name), None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Rank:
+    """Where an offer stands among all offers: epoch first, then sequence."""
+
+    epoch: int = 0
+    sequence: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
     """A generation serialized once: `payload` is sent to every sandbox that runs it."""

@@ -20,20 +20,12 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from supervisor_middleware.model.canonical import digest, is_digest
-from supervisor_middleware.model.generation import SCHEMA_VERSION, Generation, Sealed, unseal
+from supervisor_middleware.model.generation import SCHEMA_VERSION, Generation, Rank, Sealed, unseal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.supervisor.capability import ServiceState
 
 MAX_REJECTIONS: Final = 64
 """How many refused digests are remembered; the oldest is forgotten first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Rank:
-    """Where an offer stands among all offers: epoch first, then sequence."""
-
-    epoch: int = 0
-    sequence: int = 0
 
 
 class RejectionReason(StrEnum):

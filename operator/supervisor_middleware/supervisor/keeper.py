@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import (
     NOTHING_HELD,
@@ -25,7 +26,6 @@ from supervisor_middleware.supervisor.activation import (
     Candidate,
     Held,
     OfferedGeneration,
-    Rank,
     Refusal,
     Wait,
     decide,

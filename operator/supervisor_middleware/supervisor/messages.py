@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from supervisor_middleware.supervisor.activation import OfferedGeneration, Rank, RejectionReason
+from supervisor_middleware.model.generation import Rank
+from supervisor_middleware.supervisor.activation import OfferedGeneration, RejectionReason
 from supervisor_middleware.supervisor.capability import ServiceState
 from supervisor_middleware.supervisor.reports import (
     Accepted,

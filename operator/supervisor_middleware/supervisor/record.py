@@ -17,11 +17,10 @@ from enum import StrEnum
 from typing import Final
 
 from supervisor_middleware.model.canonical import ParsedJson, canonical
-from supervisor_middleware.model.generation import Sealed
+from supervisor_middleware.model.generation import Rank, Sealed
 from supervisor_middleware.supervisor.activation import (
     NOTHING_HELD,
     Held,
-    Rank,
     Refusal,
     RejectionReason,
     open_payload,

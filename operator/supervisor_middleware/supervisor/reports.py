@@ -7,7 +7,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from supervisor_middleware.supervisor.activation import Rank, RejectionReason
+from supervisor_middleware.model.generation import Rank
+from supervisor_middleware.supervisor.activation import RejectionReason
 from supervisor_middleware.supervisor.capability import ServiceState
 
 

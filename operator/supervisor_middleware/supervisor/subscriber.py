@@ -14,8 +14,9 @@ import structlog
 from grpc import aio
 
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable, Untrusted
+from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.pki.credentials import Credentials
-from supervisor_middleware.supervisor.activation import OfferedGeneration, Rank, RejectionReason
+from supervisor_middleware.supervisor.activation import OfferedGeneration, RejectionReason
 from supervisor_middleware.supervisor.messages import Offer, OfferedBundle, decode_offer, encode_report
 from supervisor_middleware.supervisor.operator_channel import (
     IdentityRefused,
