@@ -1,4 +1,4 @@
-"""`make kube-demo`: the demo's story on a real API server, told with kubectl. Exit code 1 if a step differs.
+"""`make kube-demo`: the demo's story on a real API server, with `examples/cluster`, told with kubectl. Exit code 1 if a step differs.
 
 Real parts throughout: etcd, kube-apiserver, the operator as its ServiceAccount, a service over mutual TLS, a
 supervisor enrolled with a pod-bound token, Envoy. Only the Pod is an object without a kubelet: its supervisor runs here.
@@ -16,13 +16,15 @@ import yaml
 
 from e2e.controlplane.build import ensure
 from e2e.controlplane.cluster import Controllers, ControlPlane
-from e2e.harness import Installation, a_pod
+from e2e.harness import OPERATOR_NAMESPACE, Installation
 from supervisor_middleware.cli.processes import Answer, Process, echo_upstream, free_port, post
 from supervisor_middleware.cli.timeline import Timeline
 from supervisor_middleware.errors import SupervisorMiddlewareError
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_NAMESPACE: Final = "quickstart"
+_EXAMPLE: Final = _ROOT / "examples/cluster"
+_NAMESPACE: Final = "agents"
+_SANDBOX: Final = "agent-0"
 _KEY: Final = "sk-0123456789abcdefghij"
 
 
@@ -52,14 +54,11 @@ def _cluster() -> Iterator[ControlPlane]:
 class _Story:
     def __init__(self, installation: Installation, timeline: Timeline, *, upstream: int) -> None:
         self._with, self._timeline, self._upstream = installation, timeline, upstream
-        documents = [
-            d
-            for p in sorted((_ROOT / "examples/quickstart").glob("*.yaml"))
-            for d in yaml.safe_load_all(p.read_text())
-        ]
-        by_kind = {d["kind"]: d for d in documents}
-        self._registration: dict[str, Any] = by_kind["SupervisorMiddleware"]
-        self._policy: dict[str, Any] = by_kind["SandboxPolicy"]
+        self._namespaces = _documents("00-namespaces.yaml")
+        self._bundle, *self._rights = _documents("10-ca-bundle.yaml")
+        (self._registration,) = _documents("20-registration.yaml")
+        (self._policy,) = _documents("30-policy.yaml")
+        (self._pod,) = _documents("40-sandbox.yaml")
         self._service: Process | None = None
         self._proxy = 0
 
@@ -74,15 +73,11 @@ class _Story:
 
     def _register(self) -> None:
         self._timeline.chapter("Register a service (cluster-scoped: an administrator's act)")
-        self._kubectl("create", "namespace", _NAMESPACE)
         port = free_port()
         self._service, authority = self._with.terms_service(port=port)
-        spec = {
-            **self._registration["spec"],
-            "grpcEndpoint": f"https://127.0.0.1:{port}",
-            "tls": {"caBundle": authority},
-        }
-        self._with.apply({**self._registration, "spec": spec})
+        self._bundle["data"]["ca.crt"] = authority
+        self._registration["spec"]["grpcEndpoint"] = f"https://127.0.0.1:{port}"
+        self._with.apply(*self._namespaces, self._bundle, *self._rights, self._registration)
         result = self._kubectl("wait", "--for=condition=Ready", "smw/terms", "--timeout=30s")
         self._timeline.step(
             "kubectl apply of the registration; kubectl wait --for=condition=Ready",
@@ -108,11 +103,10 @@ class _Story:
 
     def _roll_out(self) -> None:
         self._timeline.chapter("The mended one is admitted, compiled, distributed and enforced")
-        account = a_pod("agent-0", namespace=_NAMESPACE, sandbox="agent")
         self._with.wait("the ServiceAccount is there", self._has_account)
-        self._with.apply(account, self._policy)
+        self._with.apply(self._pod, self._policy)
         _, self._proxy = self._with.supervisor(
-            namespace=_NAMESPACE, sandbox="agent", pod="agent-0", upstream=self._upstream
+            namespace=_NAMESPACE, sandbox=_SANDBOX, pod=_SANDBOX, upstream=self._upstream
         )
         result = self._kubectl(
             "wait", "--for=condition=Programmed", "sbp/outbound", "-n", _NAMESPACE, "--timeout=30s"
@@ -190,6 +184,14 @@ class _Story:
     def _audit(self) -> Sequence[Any]:
         files = self._with.directory.glob("supervisor-*/audit.jsonl")
         return [json.loads(line) for f in files for line in f.read_text().splitlines()]
+
+
+def _documents(name: str) -> list[dict[str, Any]]:
+    """As they are written, but for the namespace the operator runs in here."""
+    text = (_EXAMPLE / name).read_text()
+    subject = "  name: supervisor-middleware\n  namespace: "
+    text = text.replace(f"{subject}supervisor-middleware\n", f"{subject}{OPERATOR_NAMESPACE}\n")
+    return list(yaml.safe_load_all(text))
 
 
 def _shown(answer: Answer, *, sent: str) -> str:

@@ -197,7 +197,7 @@ def _bundle_problems(
                 "tls.caBundleRef",
                 Reason.REFERENCE_NOT_FOUND,
                 f"{key} does not exist",
-                "create it, or fix the reference",
+                "create it, fix the reference, or grant the operator `get` on it",
             )
         elif not _is_bundle(bundles[key]):
             yield (
