@@ -5,16 +5,15 @@ Shared by the operator and standalone, which differ only in what they hand in.
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import grpc.aio
 import structlog
 
-from supervisor_middleware.apps.clock import utc_now
+from supervisor_middleware.apps.clock import until_renewal, utc_now
 from supervisor_middleware.apps.health import Probes, port_of, serve_health
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
@@ -26,7 +25,7 @@ from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.pki.authority import Authority
-from supervisor_middleware.pki.credentials import Credentials, renewal_time
+from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.registry.client import RegistryClient
 from supervisor_middleware.registry.inquiry import Inquirer
 from supervisor_middleware.settings import ControlPlaneSettings
@@ -60,7 +59,6 @@ class OperatorIdentity:
     authority: Authority
     namespace: str
     lifetime: timedelta
-    now: Callable[[], datetime] = utc_now
     current: Credentials = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +66,7 @@ class OperatorIdentity:
 
     def renew(self) -> None:
         """Issue anew; connections made from now on use it."""
-        self.current = self.authority.issue_operator(namespace=self.namespace, now=self.now(), lifetime=self.lifetime)
+        self.current = self.authority.issue_operator(namespace=self.namespace, now=utc_now(), lifetime=self.lifetime)
 
     def credentials(self) -> Credentials:
         """What to prove ourselves with now."""
@@ -84,12 +82,7 @@ class OperatorIdentity:
     async def keep_fresh(self) -> None:
         """Renew at half-life, with jitter, for ever."""
         while True:
-            at = renewal_time(
-                not_before=self.current.not_before,
-                not_after=self.current.expires_at,
-                jitter=random.random(),  # noqa: S311 - spreads load, hides nothing
-            )
-            await asyncio.sleep(max(1.0, (at - self.now()).total_seconds()))
+            await until_renewal(self.current)
             self.renew()
             _log.info("renewed the operator's certificate", expires_at=self.current.expires_at.isoformat())
 

@@ -7,7 +7,6 @@ supervisors and reviews are served only from a complete view.
 import asyncio
 import contextlib
 import os
-import random
 import socket
 import ssl
 import tempfile
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor_middleware.apps.clock import utc_now
+from supervisor_middleware.apps.clock import until_renewal, utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import Unavailable
@@ -27,7 +26,7 @@ from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.snapshot import Kind, Stored
 from supervisor_middleware.pki.authority import Authority, IpAddress
-from supervisor_middleware.pki.credentials import Credentials, renewal_time
+from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
@@ -188,12 +187,7 @@ class _Operator:
         _log.info("reviewing admissions", port=settings.webhook_port)
         try:
             while True:
-                at = renewal_time(
-                    not_before=credentials.not_before,
-                    not_after=credentials.expires_at,
-                    jitter=random.random(),  # noqa: S311 - spreads load, hides nothing
-                )
-                await asyncio.sleep(max(1.0, (at - utc_now()).total_seconds()))
+                await until_renewal(credentials)
                 credentials = await self._trusted_credentials(tls)
         finally:
             await runner.cleanup()

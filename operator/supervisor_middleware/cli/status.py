@@ -15,8 +15,6 @@ from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.tables import Row, coloured, console, table
 from supervisor_middleware.errors import InvalidInput
 
-STATUS_FILE: Final = "status.json"
-
 _REGISTRATION: Final = "SupervisorMiddleware"
 _POLICY: Final = "SandboxPolicy"
 
@@ -67,6 +65,8 @@ def read_state(directory: Path) -> tuple[Observed, ...]:
     Raises:
         InvalidInput: there is no readable status file.
     """
+    from supervisor_middleware.sources.state import STATUS_FILE
+
     path = directory / STATUS_FILE
     try:
         return tuple(_of_summary(json.loads(path.read_text())))
