@@ -6,7 +6,7 @@ import pytest
 
 from supervisor_middleware.control.conditions import (
     ConditionReason,
-    Verdict,
+    Untimed,
     coarse,
     conditions,
     summary_of,
@@ -51,19 +51,19 @@ def test_every_violation_has_a_class(reason: Reason) -> None:
 
 
 def test_a_transition_time_stays_while_the_status_stays() -> None:
-    yes = Verdict(type="Ready", status=True, reason=ConditionReason.READY)
+    yes = Untimed(type="Ready", status=True, reason=ConditionReason.READY)
     first = [c.model_dump(by_alias=True) for c in conditions([yes], previous=[], generation=1, now=NOW)]
     assert first[0]["lastTransitionTime"] == timestamp(NOW) == "2026-03-01T12:00:00Z"
-    other_words = Verdict(type="Ready", status=True, reason=ConditionReason.ACCEPTED, message="new")
+    other_words = Untimed(type="Ready", status=True, reason=ConditionReason.ACCEPTED, message="new")
     (second,) = conditions([other_words], previous=first, generation=2, now=LATER)
     assert (second.last_transition_time, second.observed_generation) == (timestamp(NOW), 2)
-    no = Verdict(type="Ready", status=False, reason=ConditionReason.INVALID)
+    no = Untimed(type="Ready", status=False, reason=ConditionReason.INVALID)
     (third,) = conditions([no], previous=first, generation=2, now=LATER)
     assert (third.last_transition_time, third.status) == (timestamp(LATER), "False")
 
 
 def test_an_odd_previous_condition_is_survived() -> None:
-    unknown = Verdict(type="Ready", status=None, reason=ConditionReason.PENDING)
+    unknown = Untimed(type="Ready", status=None, reason=ConditionReason.PENDING)
     for previous in ({"type": "Ready", "status": "Unknown"}, {"type": "Other"}, "text", {}):
         (condition,) = conditions([unknown], previous=[previous], generation=1, now=NOW)  # type: ignore[list-item]
         assert (condition.status, condition.last_transition_time) == ("Unknown", timestamp(NOW))

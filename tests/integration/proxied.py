@@ -19,7 +19,7 @@ from supervisor_middleware.supervisor.envoy_config import (
     UnixAddress,
     Upstream,
 )
-from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Identity, Processor
+from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor, RequestIdentity
 from tests.fakes.ext_proc_runtime import FakeRuntime, a_stage, allow
 from tests.fakes.http_peers import Client, Message, RecordingUpstream, a_client, an_upstream
 
@@ -87,7 +87,7 @@ async def eventually(holds: Callable[[], object], *, seconds: float = 5) -> None
 def a_processor(runtime: FakeRuntime, events: list[Event]) -> Processor:
     return Processor(
         runtime,
-        identity=Identity(sandbox_id="team/agent", new_request_id=lambda: str(uuid4())),
+        identity=RequestIdentity(sandbox_id="team/agent", new_request_id=lambda: str(uuid4())),
         record=events.extend,
         body_patience=timedelta(seconds=1),
     )

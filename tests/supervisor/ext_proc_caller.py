@@ -14,7 +14,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.supervisor.envoy_config import Address, TcpAddress
-from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Identity, Processor
+from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor, RequestIdentity
 from supervisor_middleware.supervisor.permits import Permits
 from tests.fakes.ext_proc_runtime import FakeRuntime
 
@@ -59,7 +59,7 @@ async def asked(
     ids = iter(f"request-{n}" for n in range(1000))
     processor = Processor(
         runtime,
-        identity=Identity(sandbox_id="team/agent", new_request_id=lambda: next(ids)),
+        identity=RequestIdentity(sandbox_id="team/agent", new_request_id=lambda: next(ids)),
         record=record or events.extend,
         permits=permits,
         body_patience=body_patience,

@@ -41,8 +41,7 @@ from supervisor_middleware.supervisor.envoy_config import (
     TcpAddress,
     UnixAddress,
 )
-from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor
-from supervisor_middleware.supervisor.ext_proc import Identity as RequestIdentity
+from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor, RequestIdentity
 from supervisor_middleware.supervisor.identity import Identity
 from supervisor_middleware.supervisor.identity import Surroundings as IdentitySurroundings
 from supervisor_middleware.supervisor.keeper import Keeper, Surroundings

@@ -51,7 +51,7 @@ CLASSES: Final[Mapping[Reason, ConditionReason]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Untimed:
     """One condition before it has a time."""
 
     type: str
@@ -61,11 +61,11 @@ class Verdict:
 
 
 def conditions(
-    verdicts: Iterable[Verdict], *, previous: Iterable[Mapping[str, Any]], generation: int, now: datetime
+    found: Iterable[Untimed], *, previous: Iterable[Mapping[str, Any]], generation: int, now: datetime
 ) -> list[Condition]:
-    """Give each verdict its transition time: the previous one unless the status changed."""
+    """Give each its transition time: the previous one unless the status changed."""
     before = {c.get("type"): c for c in previous if isinstance(c, Mapping)}
-    return [_condition(v, before.get(v.type), generation=generation, now=now) for v in verdicts]
+    return [_condition(u, before.get(u.type), generation=generation, now=now) for u in found]
 
 
 def coarse(report: Report) -> ConditionReason:
@@ -102,14 +102,14 @@ def timestamp(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _condition(verdict: Verdict, before: Mapping[str, Any] | None, *, generation: int, now: datetime) -> Condition:
-    status = {True: "True", False: "False", None: "Unknown"}[verdict.status]
+def _condition(untimed: Untimed, before: Mapping[str, Any] | None, *, generation: int, now: datetime) -> Condition:
+    status = {True: "True", False: "False", None: "Unknown"}[untimed.status]
     is_same = before is not None and before.get("status") == status and before.get("lastTransitionTime")
     return Condition(
-        type=verdict.type,
+        type=untimed.type,
         status=status,
-        reason=verdict.reason.value,
-        message=verdict.message,
+        reason=untimed.reason.value,
+        message=untimed.message,
         observed_generation=generation,
         last_transition_time=str(before["lastTransitionTime"]) if before and is_same else timestamp(now),
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 from supervisor_middleware.compiler.binding import is_usable
 from supervisor_middleware.control.conditions import (
     ConditionReason,
-    Verdict,
+    Untimed,
     coarse,
     conditions,
     summary_of,
@@ -76,7 +76,7 @@ def policy_status(stored: Stored, standing: PolicyStanding, *, now: datetime) ->
         supervisors=counts,
         violations=[] if standing.report is None else violations_for_status(standing.report),
         conditions=conditions(
-            _policy_verdicts(standing, counts),
+            _policy_conditions(standing, counts),
             previous=stored.status.get("conditions", ()),  # type: ignore[arg-type]
             generation=stored.generation,
             now=now,
@@ -97,7 +97,7 @@ def registration_status(stored: Stored, standing: RegistrationStanding, *, now: 
         last_described=None if standing.last_described is None else timestamp(standing.last_described),
         violations=[] if standing.report is None else violations_for_status(standing.report),
         conditions=conditions(
-            _registration_verdicts(standing),
+            _registration_conditions(standing),
             previous=stored.status.get("conditions", ()),  # type: ignore[arg-type]
             generation=stored.generation,
             now=now,
@@ -121,45 +121,45 @@ def _dumped(status: Status, stored: Stored) -> Mapping[str, Any]:
     return dumped
 
 
-def _policy_verdicts(standing: PolicyStanding, counts: SupervisorCounts) -> Iterable[Verdict]:
+def _policy_conditions(standing: PolicyStanding, counts: SupervisorCounts) -> Iterable[Untimed]:
     report = standing.report
     if report is None:
         waiting = "the spec is being validated"
-        yield Verdict(type="Accepted", status=None, reason=ConditionReason.PENDING, message=waiting)
-        yield Verdict(type="ResolvedRefs", status=None, reason=ConditionReason.PENDING, message=waiting)
-        yield Verdict(type="Ready", status=None, reason=ConditionReason.PENDING, message=waiting)
+        yield Untimed(type="Accepted", status=None, reason=ConditionReason.PENDING, message=waiting)
+        yield Untimed(type="ResolvedRefs", status=None, reason=ConditionReason.PENDING, message=waiting)
+        yield Untimed(type="Ready", status=None, reason=ConditionReason.PENDING, message=waiting)
         yield _programmed(standing, counts)
-        yield Verdict(type="Reconciling", status=True, reason=ConditionReason.PENDING, message=waiting)
-        yield Verdict(type="Stalled", status=False, reason=ConditionReason.PENDING)
+        yield Untimed(type="Reconciling", status=True, reason=ConditionReason.PENDING, message=waiting)
+        yield Untimed(type="Stalled", status=False, reason=ConditionReason.PENDING)
         return
     unresolved = [v for v in report.violations if v.reason in _REFS]
     others = Report(violations=tuple(v for v in report.violations if v.reason not in _REFS))
     reason = coarse(report) if report.violations else ConditionReason.READY
     message = summary_of(report) + _kept(standing, report)
     is_accepted = report.is_valid
-    yield Verdict(
+    yield Untimed(
         type="Accepted",
         status=is_accepted,
         reason=ConditionReason.ACCEPTED if is_accepted else coarse(others if others.violations else report),
         message=message,
     )
-    yield Verdict(
+    yield Untimed(
         type="ResolvedRefs",
         status=not unresolved,
         reason=ConditionReason.BINDING_NOT_FOUND if unresolved else ConditionReason.RESOLVED,
         message=summary_of(Report(violations=tuple(unresolved))),
     )
-    yield Verdict(type="Ready", status=report.is_valid, reason=reason, message=message)
+    yield Untimed(type="Ready", status=report.is_valid, reason=reason, message=message)
     yield _programmed(standing, counts)
     is_pending = reason in {ConditionReason.VALIDATION_PENDING, ConditionReason.BINDING_NOT_FOUND}
     is_moving = report.is_valid and counts.active < counts.matched
-    yield Verdict(
+    yield Untimed(
         type="Reconciling",
         status=is_moving or is_pending,
         reason=ConditionReason.PROGRESSING if is_moving else reason,
         message=message,
     )
-    yield Verdict(type="Stalled", status=not report.is_valid and not is_pending, reason=reason, message=message)
+    yield Untimed(type="Stalled", status=not report.is_valid and not is_pending, reason=reason, message=message)
 
 
 def _kept(standing: PolicyStanding, report: Report) -> str:
@@ -172,10 +172,10 @@ def _kept(standing: PolicyStanding, report: Report) -> str:
     return f"{kept}, in which nobody serves {', '.join(standing.unserved)}: its hosts follow onError"
 
 
-def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Verdict:
+def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Untimed:
     """Every matched supervisor serves the current spec."""
     if not standing.is_current:
-        return Verdict(
+        return Untimed(
             type="Programmed",
             status=False,
             reason=coarse(standing.report) if standing.report is not None else ConditionReason.PENDING,
@@ -183,10 +183,10 @@ def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Verdict:
         )
     if not counts.matched:
         message = "no sandbox is selected"
-        return Verdict(type="Programmed", status=True, reason=ConditionReason.NO_SANDBOXES, message=message)
+        return Untimed(type="Programmed", status=True, reason=ConditionReason.NO_SANDBOXES, message=message)
     message = f"{counts.summary} supervisors serve it"
     if counts.active == counts.matched:
-        return Verdict(type="Programmed", status=True, reason=ConditionReason.PROGRAMMED, message=message)
+        return Untimed(type="Programmed", status=True, reason=ConditionReason.PROGRAMMED, message=message)
     reason = (
         ConditionReason.REJECTED
         if counts.rejected
@@ -196,7 +196,7 @@ def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Verdict:
         if counts.connected < counts.matched
         else ConditionReason.PROGRESSING
     )
-    return Verdict(type="Programmed", status=False, reason=reason, message=message + _waiting_for(standing.views))
+    return Untimed(type="Programmed", status=False, reason=reason, message=message + _waiting_for(standing.views))
 
 
 def _waiting_for(views: Iterable[View]) -> str:
@@ -249,16 +249,16 @@ def _manifest(accepted: Registration) -> ManifestStatus:
     )
 
 
-def _registration_verdicts(standing: RegistrationStanding) -> Iterable[Verdict]:
+def _registration_conditions(standing: RegistrationStanding) -> Iterable[Untimed]:
     report, accepted = standing.report, standing.accepted
     if report is None:
         waiting = "the service is being described"
         for name in ("Reachable", "Accepted", "Ready"):
-            yield Verdict(type=name, status=None, reason=ConditionReason.PENDING, message=waiting)
+            yield Untimed(type=name, status=None, reason=ConditionReason.PENDING, message=waiting)
     else:
         outages = Report(violations=tuple(v for v in report.violations if v.reason in _UNREACHABLE))
         is_known = standing.last_described is not None
-        yield Verdict(
+        yield Untimed(
             type="Reachable",
             status=outages.is_valid if is_known else None,
             reason=_outage_reason(outages) if is_known else ConditionReason.PENDING,
@@ -270,33 +270,33 @@ def _registration_verdicts(standing: RegistrationStanding) -> Iterable[Verdict]:
         kept = ". The last accepted registration stays in force" if accepted and not report.is_valid else ""
         reason = _outage_reason(outages) if is_outage else coarse(report)
         message = summary_of(report) + kept
-        yield Verdict(
+        yield Untimed(
             type="Accepted",
             status=is_accepted,
             reason=ConditionReason.ACCEPTED if is_accepted else reason,
             message=message,
         )
-        yield Verdict(
+        yield Untimed(
             type="Ready",
             status=report.is_valid,
             reason=ConditionReason.READY if report.is_valid else reason,
             message=message,
         )
-    yield Verdict(
+    yield Untimed(
         type="Drifted",
         status=standing.is_drifted,
         reason=ConditionReason.DRIFTED if standing.is_drifted else ConditionReason.IN_SYNC,
         message="the service no longer offers what was accepted" if standing.is_drifted else "",
     )
     if accepted is not None and accepted.connection.is_insecure:
-        yield Verdict(
+        yield Untimed(
             type="InsecureTransport",
             status=True,
             reason=ConditionReason.PLAINTEXT,
             message="request content and decisions travel in the clear",
         )
     if accepted is not None and accepted.connection.client_authentication is ClientAuthentication.NONE:
-        yield Verdict(
+        yield Untimed(
             type="CallerUnauthenticated",
             status=True,
             reason=ConditionReason.NO_CLIENT_AUTHENTICATION,

@@ -1,4 +1,4 @@
-"""Does a service keep the contract? A small suite that a service's own tests and `smw conformance` run.
+"""Does a service keep the contract? A small suite for a service's own tests.
 
 RFC 0009 "The middleware contract", and the SDK's promise that one `request_id` has one answer. It asks the service
 for real, with made-up requests to `conformance.invalid`, and reports every problem found. An empty report means that

@@ -1,7 +1,7 @@
 """The server's side of mutual TLS: certificates that are read again at every handshake, and who may call.
 
-A service is restarted for no certificate: whoever writes the files (cert-manager, a Secret mount, `smw enroll`)
-writes them, and the next handshake uses them. A half-written or broken set keeps the last good one in use.
+A service is restarted for no certificate: whoever writes the files (cert-manager, a Secret mount) writes them,
+and the next handshake uses them. A half-written or broken set keeps the last good one in use.
 """
 
 import logging

@@ -2,8 +2,8 @@
 
 Like kubelet's AtomicWriter: the three files are links through `..data` into a versioned directory, and a new version
 appears by swapping that one link, so no reader that resolves `..data` first pairs a key with another's certificate.
-One combined file would be simpler, but Envoy, services and `smw enroll --out` want these names; and a Secret that
-kubelet or cert-manager mounts can be read by the same function.
+One combined file would be simpler, but Envoy and services want these names; and a Secret that kubelet or cert-manager
+mounts can be read by the same function.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """The API server as a few verbs over JSON: the only module that knows the Kubernetes client.
 
 Every request has a timeout, every foreign error becomes one of ours, and no message repeats a body. Callers: the
-other `cluster_*` modules and the lease. One `ClusterApi` lives as long as the process and survives restarts of the
+other `cluster_*` modules. One `ClusterApi` lives as long as the process and survives restarts of the
 API server: connections are made anew, tokens are read anew.
 """
 

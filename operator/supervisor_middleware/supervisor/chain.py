@@ -10,7 +10,7 @@ The rules:
 - A failed FailClosed stage denies; a failed FailOpen stage changes nothing and leaves a `Bypassed` event.
 - Nothing that cannot be shown to a required stage goes on.
 
-Callers: `runner` (the proxy), the CLI's simulator, tests.
+Callers: `runner`, for the proxy; `ext_proc`, for what no stage can be shown.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What goes into a chain and what comes out. PURE values shared by the fold, the proxy edge and the simulator.
+"""What goes into a chain and what comes out. PURE values shared by the fold and the proxy edge.
 
 RFC 0009 "Operation phases and placement": the supervisor hands over one parsed, admitted request and forwards only
 what the chain returns.

@@ -83,7 +83,7 @@ class UnexpectedMessage(Exception):  # noqa: N818 - says what happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class RequestIdentity:
     """What this supervisor puts into each request's context."""
 
     sandbox_id: str
@@ -97,7 +97,7 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc] # generate
         self,
         runtime: Runtime,
         *,
-        identity: Identity,
+        identity: RequestIdentity,
         record: Callable[[tuple[Event, ...]], None],
         permits: Permits | None = None,
         body_patience: timedelta = BODY_PATIENCE,
