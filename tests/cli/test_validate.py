@@ -142,6 +142,15 @@ def test_a_missing_manifest_is_exit_2(tmp_path: Path) -> None:
     assert "no such file" in err
 
 
+@pytest.mark.parametrize("content", ["", "# nothing\n", "---\n"], ids=["empty", "a comment", "no document"])
+def test_a_manifests_file_without_a_manifest_is_a_violation(tmp_path: Path, content: str) -> None:
+    """`smw describe -o yaml > manifests.yaml` leaves it so when the service cannot be asked."""
+    (tmp_path / "manifests.yaml").write_text(content)
+    code, shown, err = outcome(GOLDEN / "valid" / "in", manifests=(tmp_path / "manifests.yaml",))
+    assert (code, err) == (1, "")
+    assert "holds no manifest (record it with smw describe ENDPOINT -o yaml)" in shown
+
+
 def test_recorded_and_live_exclude_each_other(tmp_path: Path) -> None:
     code, _, err = outcome(
         GOLDEN / "valid" / "in", manifests=(GOLDEN / "valid" / "manifests.yaml",), knowledge=Knowledge.LIVE

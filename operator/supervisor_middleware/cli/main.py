@@ -309,7 +309,7 @@ def token_create(
 def _manner(tls: Path | None, client_ca: Path | None) -> str:
     if tls is None:
         return "in plaintext"
-    return "with TLS for anybody" if client_ca is None else "with TLS for callers that client CA vouches for"
+    return "with TLS, for anybody" if client_ca is None else "with TLS, for callers that --client-ca vouches for"
 
 
 if __name__ == "__main__":

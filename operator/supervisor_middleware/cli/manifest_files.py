@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import JsonValue
@@ -10,6 +11,8 @@ from supervisor_middleware.model.violation import Report, Violation, merge, repo
 from supervisor_middleware.sources.assembly import about_file, findings_of
 from supervisor_middleware.sources.documents import read_documents
 from supervisor_middleware.sources.files import list_files, read_bytes
+
+_RECORD: Final = "record it with smw describe ENDPOINT -o yaml"
 
 
 def read_manifests(paths: Sequence[Path]) -> tuple[dict[str, Manifest], Report]:
@@ -26,10 +29,12 @@ def read_manifests(paths: Sequence[Path]) -> tuple[dict[str, Manifest], Report]:
         except OSError as error:
             raise InvalidInput(f"{found.name}: {error.strerror}") from error
         reports.append(findings_of(found.name, problems=parsed.problems, advice=()))
-        entries = (
+        entries = [
             (d.line, e) for d in parsed.documents for e in (d.value if isinstance(d.value, list) else [d.value])
-        )
-        reports.append(report(_take(found.name, entries, manifests)))
+        ]
+        # What is left of `smw describe > file` that failed must not pass for a check.
+        empty = [] if entries or parsed.problems else [about_file(found.name, "", "holds no manifest", hint=_RECORD)]
+        reports.append(report([*_take(found.name, entries, manifests), *empty]))
     return manifests, merge(reports)
 
 
@@ -38,9 +43,7 @@ def _take(name: str, entries: Iterable[tuple[int, JsonValue]], manifests: dict[s
         try:
             registration, manifest = _manifest(entry)
         except (KeyError, TypeError, ValueError, AttributeError):
-            yield about_file(
-                name, f"line {line}", "is no recorded manifest", hint="record it with smw describe ENDPOINT -o yaml"
-            )
+            yield about_file(name, f"line {line}", "is no recorded manifest", hint=_RECORD)
             continue
         if registration in manifests:
             yield about_file(name, f"line {line}", "a manifest of this registration was read before", hint="keep one")

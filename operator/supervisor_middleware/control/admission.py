@@ -148,10 +148,13 @@ def _judge_registration(
     return _without_references(found)
 
 
+_UNREAD: Final = "was not read yet: the condition Accepted will tell"
+
+
 def _without_references(found: Report) -> Report:
     """A reference may be created after what refers to it: a warning here, a condition later."""
     missing = [v for v in found.violations if v.reason is Reason.REFERENCE_NOT_FOUND]
-    advice = [Advice(subject=v.subject, path=v.path, message=f"{v.message} yet") for v in missing]
+    advice = [Advice(subject=v.subject, path=v.path, message=f"{v.message} yet, or {_UNREAD}") for v in missing]
     rest = [v for v in found.violations if v.reason is not Reason.REFERENCE_NOT_FOUND]
     return report(rest, (*found.warnings, *advice))
 
