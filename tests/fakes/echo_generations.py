@@ -1,7 +1,5 @@
 """Generations for an `EchoService`, and the authority under which its tests live. Real time: TLS has its own clock."""
 
-import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
@@ -18,7 +16,6 @@ AUTHORITY: Final = an_authority(now=datetime.now(UTC) - timedelta(days=1))
 STRANGER: Final = an_authority(now=datetime.now(UTC) - timedelta(days=1))
 SERVICE: Final = AUTHORITY.issue_server(ip_addresses=[ip_address("127.0.0.1")], now=datetime.now(UTC))
 FAR: Final = timedelta(seconds=2)
-PATIENCE: Final = 5.0
 
 
 def a_service(
@@ -40,9 +37,3 @@ def a_generation(mark: str, *services: Service, deadline: timedelta | None = Non
         echo_stage(f"{service.name}-{n}", mark, service=service.name) for service in services for n in (1, 2)
     )
     return Generation(stages=stages, services=services, activation_deadline=deadline)
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - what is waited for is whatever a test names
-            await asyncio.sleep(0.01)

@@ -215,12 +215,6 @@ async def refusal(operator: Operator, client: Credentials | None) -> grpc.Status
         return await supervisor.end()
 
 
-async def until(true: Any) -> None:
-    async with asyncio.timeout(WAIT):
-        while not true():  # noqa: ASYNC110 - what is waited for is another object's business
-            await asyncio.sleep(0.005)
-
-
 async def enroll(operator: Operator, csr: bytes, token: str) -> pb.EnrollResponse:
     async with a_channel(operator.enrollment_port, None) as channel:
         stub: Any = rpc.EnrollmentStub(channel)

@@ -1,6 +1,5 @@
 """Real Envoy between a client and an upstream of our own, with a runtime that tests steer."""
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -76,12 +75,6 @@ async def a_proxy(
     finally:
         await server.stop(NO_GRACE)
         shutil.rmtree(directory)
-
-
-async def eventually(holds: Callable[[], object], *, seconds: float = 5) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - what another process does has no event
-            await asyncio.sleep(0.01)
 
 
 def a_processor(runtime: FakeRuntime, events: list[Event]) -> Processor:

@@ -34,10 +34,10 @@ from tests.integration.distributing import (
     enrolment_refusal,
     other_roots,
     refusal,
-    until,
     watch,
 )
 from tests.pki.builders import TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
+from tests.waiting import eventually
 
 ONE, TWO = a_sealed("one"), a_sealed("two")
 
@@ -101,7 +101,7 @@ async def test_a_flood_of_enrolments_is_bounded_and_then_forgotten() -> None:
         operator.enrollment._reviewer = SlowReviewer()
         _, csr = new_key_and_csr()
         flood = [asyncio.ensure_future(enrolment_refusal(operator, csr, "no")) for _ in range(3 * OF_ONE_PEER)]
-        await until(lambda: sum(f.done() for f in flood) == 2 * OF_ONE_PEER)
+        await eventually(lambda: sum(f.done() for f in flood) == 2 * OF_ONE_PEER)
         assert {f.result().code() for f in flood if f.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert max(at_work) == AT_WORK
         gate.set()
@@ -144,17 +144,17 @@ async def test_hello_offer_reports_view() -> None:
             assert offer.trust_bundle_digest == bundle_digest(AUTHORITY.certificate_pem)
             assert state_of(operator, "a", ONE.digest) is State.OFFERED
             await supervisor.say(accepted=pb.Accepted(digest=ONE.digest))
-            await until(lambda: state_of(operator, "a", ONE.digest) is State.PREPARED)
+            await eventually(lambda: state_of(operator, "a", ONE.digest) is State.PREPARED)
             await supervisor.say(active=pb.Active(digest=ONE.digest))
-            await until(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
+            await eventually(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
             assert operator.discovery.states() == {"active": 1}
             await operator.discovery.publish({"uid-a": TWO})
             assert (await supervisor.offer()).sequence == 2
             services = [pb.ServiceStatus(name="acme", state=pb.SERVICE_STATE_UNREACHABLE)]
             await supervisor.say(not_ready=pb.NotReady(digest=TWO.digest, services=services))
-            await until(lambda: state_of(operator, "a", TWO.digest) is State.WAITING)
+            await eventually(lambda: state_of(operator, "a", TWO.digest) is State.WAITING)
             assert operator.discovery.view("uid-a", digest=TWO.digest).services == ("acme",)
-        await until(lambda: not operator.discovery.view("uid-a", digest=TWO.digest).is_connected)
+        await eventually(lambda: not operator.discovery.view("uid-a", digest=TWO.digest).is_connected)
         assert operator.discovery.states() == {}
 
 
@@ -184,7 +184,7 @@ async def test_a_rejected_generation_is_counted_and_not_sent_again() -> None:
             await supervisor.offer()
             reasons = [pb.REJECTION_REASON_UNSUPPORTED, 99]
             await supervisor.say(rejected=pb.Rejected(digest=ONE.digest, reasons=reasons))  # type: ignore[arg-type]
-            await until(lambda: state_of(operator, "a", ONE.digest) is State.REJECTED)
+            await eventually(lambda: state_of(operator, "a", ONE.digest) is State.REJECTED)
             await operator.discovery.publish({"uid-a": ONE})
             await supervisor.hears_nothing()
         text = operator.metrics.render().decode()
@@ -216,7 +216,7 @@ async def test_a_certificate_gets_its_own_generation_whatever_the_hello_says() -
             assert (await supervisor.offer()).digest == ONE.digest
             await supervisor.runs(TWO.digest)
             await supervisor.runs(ONE.digest)
-            await until(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
+            await eventually(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
             await supervisor.hears_nothing()
             assert not operator.discovery.view("uid-b", digest=TWO.digest).is_connected
 
@@ -285,7 +285,7 @@ async def test_a_new_stream_closes_the_old_one_and_stands() -> None:
                 assert await old.end() is grpc.StatusCode.ABORTED
                 await new.offer()
                 await new.runs(ONE.digest)
-                await until(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
+                await eventually(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
 
 
 async def test_a_sandbox_that_is_gone_loses_its_stream_and_cannot_come_back() -> None:
@@ -299,7 +299,7 @@ async def test_a_sandbox_that_is_gone_loses_its_stream_and_cannot_come_back() ->
             assert await gone.end() is grpc.StatusCode.PERMISSION_DENIED
             assert await refusal(operator, credentials_of("a")) is grpc.StatusCode.PERMISSION_DENIED
             await stays.runs(TWO.digest)
-            await until(lambda: state_of(operator, "b", TWO.digest) is State.ACTIVE)
+            await eventually(lambda: state_of(operator, "b", TWO.digest) is State.ACTIVE)
 
 
 async def test_an_unknown_sandbox_is_waited_for_and_then_refused() -> None:
@@ -363,7 +363,7 @@ async def test_an_oversize_report_ends_the_stream() -> None:
             await supervisor.offer()
             await supervisor.say(active=pb.Active(digest="x" * 300_000))
             assert await supervisor.end() is not grpc.StatusCode.OK
-        await until(lambda: not operator.discovery.view("uid-a", digest=ONE.digest).is_connected)
+        await eventually(lambda: not operator.discovery.view("uid-a", digest=ONE.digest).is_connected)
 
 
 async def test_nonsense_at_speed_changes_nothing_and_is_not_kept() -> None:
@@ -383,9 +383,9 @@ async def test_nonsense_at_speed_changes_nothing_and_is_not_kept() -> None:
                 await noisy.say(not_ready=pb.NotReady(digest="x" * 1000, services=services))
                 await noisy.say(active=pb.Active(digest="x" * 1000, services=services))
             await other.runs(TWO.digest)
-            await until(lambda: state_of(operator, "b", TWO.digest) is State.ACTIVE)
+            await eventually(lambda: state_of(operator, "b", TWO.digest) is State.ACTIVE)
             await noisy.runs(ONE.digest)
-            await until(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
+            await eventually(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
             assert record.rejected == operator.discovery._ledger.records["uid-a"].rejected
             assert operator.changes - before <= 4
 
@@ -418,9 +418,9 @@ async def test_streams_that_are_cut_leave_nothing_behind() -> None:
         for _ in range(20):
             async with a_running_supervisor(operator, "a") as supervisor:
                 supervisor.cut()
-        await until(lambda: not operator.discovery._streams)
+        await eventually(lambda: not operator.discovery._streams)
         assert not operator.discovery._ledger.records
-        await until(lambda: not [t for t in asyncio.all_tasks() if "Discovery" in t.get_coro().__qualname__])  # type: ignore[union-attr]
+        await eventually(lambda: not [t for t in asyncio.all_tasks() if "Discovery" in t.get_coro().__qualname__])  # type: ignore[union-attr]
 
 
 async def test_a_supervisor_has_so_many_streams_and_harms_nobody_with_more() -> None:
@@ -428,11 +428,11 @@ async def test_a_supervisor_has_so_many_streams_and_harms_nobody_with_more() -> 
         await operator.discovery.publish({"uid-a": ONE, "uid-b": ONE})
         async with a_channel(operator.port, credentials_of("a")) as channel:
             calls = [watch(channel) for _ in range(3 * MAX_STREAMS)]
-            await until(lambda: sum(call.done() for call in calls) == 2 * MAX_STREAMS)
+            await eventually(lambda: sum(call.done() for call in calls) == 2 * MAX_STREAMS)
             assert {await call.code() for call in calls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
             async with a_running_supervisor(operator, "b"):
                 pass
-        await until(lambda: not operator.discovery._open_calls)
+        await eventually(lambda: not operator.discovery._open_calls)
         async with a_running_supervisor(operator, "a"):
             pass
 
@@ -454,10 +454,10 @@ async def test_many_streams_of_one_generation_share_its_bytes() -> None:
 
         for name in names:
             group.create_task(live(name))
-        await until(lambda: operator.discovery.states() == {"active": len(names)})
+        await eventually(lambda: operator.discovery.states() == {"active": len(names)})
         assert operator.discovery.encodings == 2
         await operator.discovery.publish({f"uid-{n}": three for n in names})
-        await until(lambda: all(state_of(operator, n, three.digest) is State.ACTIVE for n in names))
+        await eventually(lambda: all(state_of(operator, n, three.digest) is State.ACTIVE for n in names))
         assert operator.discovery.encodings == 3
         is_over.set()
 
@@ -485,7 +485,7 @@ async def test_a_slow_reader_holds_back_only_itself() -> None:
             await slow.hello()
             await quick.runs((await quick.offer()).digest)
             await slow.say(accepted=pb.Accepted(digest=big.digest))
-            await until(lambda: state_of(operator, "a", big.digest) is State.PREPARED)
+            await eventually(lambda: state_of(operator, "a", big.digest) is State.PREPARED)
             for sealed in (ONE, TWO, bigger):
                 await operator.discovery.publish({"uid-a": sealed, "uid-b": sealed})
                 offer = await quick.offer()
@@ -503,7 +503,7 @@ async def test_a_slow_reader_that_is_gone_is_no_more_known() -> None:
         await operator.discovery.publish({"uid-a": a_sealed("big", size=500_000)})
         async with a_supervisor(operator, credentials_of("a"), options=narrow) as slow:
             await slow.hello()
-            await until(lambda: operator.discovery.states() == {"offered": 1})
+            await eventually(lambda: operator.discovery.states() == {"offered": 1})
             await operator.discovery.publish({})
             assert operator.discovery.states() == {}
             assert await slow.end() is grpc.StatusCode.PERMISSION_DENIED
@@ -520,7 +520,7 @@ async def test_a_renewed_server_certificate_is_used_for_new_handshakes() -> None
             async with a_running_supervisor(operator, "b") as second:
                 assert (await second.offer()).digest == TWO.digest
             await first.runs(ONE.digest)
-            await until(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
+            await eventually(lambda: state_of(operator, "a", ONE.digest) is State.ACTIVE)
 
 
 async def test_a_renewed_trust_bundle_travels_with_the_next_offer() -> None:

@@ -30,7 +30,8 @@ from supervisor_middleware.supervisor.exchange import (
 )
 from tests.fakes.ext_proc_runtime import a_stage
 from tests.fakes.http_peers import Lines, chunked
-from tests.integration.proxied import Proxied, a_proxy, eventually
+from tests.integration.proxied import Proxied, a_proxy
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from supervisor_middleware.errors import Bug
 from supervisor_middleware.supervisor.envoy import EnvoyProcess, EnvoyUnavailable, Patience, find_envoy
 from supervisor_middleware.supervisor.envoy_config import DynamicForward, ProxyConfig, TcpAddress, UnixAddress
-from tests.integration.proxied import eventually
+from tests.waiting import eventually
 
 QUICK = Patience(backoff=0.02, ready=10, stop=2)
 # Starts Envoy, says its process id, and waits to be killed.

@@ -14,7 +14,8 @@ from supervisor_middleware.supervisor.envoy_config import DynamicForward
 from supervisor_middleware.supervisor.exchange import Allowed, Cause, Denied, Whole
 from tests.fakes.ext_proc_runtime import a_stage
 from tests.fakes.http_peers import chunked
-from tests.integration.proxied import NO_GRACE, Proxied, a_proxy, eventually
+from tests.integration.proxied import NO_GRACE, Proxied, a_proxy
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

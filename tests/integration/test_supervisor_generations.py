@@ -14,11 +14,12 @@ from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.supervisor.exchange import Denied
 from supervisor_middleware.supervisor.store import FILE_NAME
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
-from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage, eventually
+from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage
 from tests.fakes.echo_service import EchoService, echo_binding, echo_manifest
 from tests.fakes.operator_server import FakeOperator
 from tests.fakes.supervisor_control import a_supervisor, prepare_folder, told_by
 from tests.pki.builders import an_identity
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
-from tests.fakes.echo_generations import AUTHORITY, SERVICE, STRANGER, a_generation, a_service, eventually
+from tests.fakes.echo_generations import AUTHORITY, SERVICE, STRANGER, a_generation, a_service
 from tests.fakes.echo_service import EchoService
 from tests.fakes.operator_server import FakeOperator
 from tests.fakes.supervisor_control import a_supervisor, prepare_folder, told_by
 from tests.pki.builders import an_identity
+from tests.waiting import eventually
 
 
 @pytest.fixture
