@@ -10,8 +10,8 @@ from supervisor_middleware.compiler.binding import bind
 from supervisor_middleware.compiler.composition import compose
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.generation import Generation, seal, unseal
-from supervisor_middleware.model.limits import MAX_STAGES
-from supervisor_middleware.model.revision import Revision
+from supervisor_middleware.model.limits import MAX_STAGES, MAX_STREAM_MESSAGE_BYTES
+from supervisor_middleware.model.revision import Revision, Unresolved
 from tests.builders import (
     NOW,
     a_binding,
@@ -122,3 +122,30 @@ def test_of_two_services_with_one_binding_the_older_serves_it() -> None:
     assert found is not None
     assert found.registration is not None
     assert found.registration.name == "older"
+
+
+def test_conflicts_without_end_still_make_a_generation_that_can_be_sent() -> None:
+    """One that outgrows the stream's limit reaches nobody, and a stage of all their patterns is matched for seconds."""
+    kinds = tuple(OnError)
+    policies = [
+        a_revision(
+            *(
+                an_entry(
+                    f"k{n}",
+                    binding="openshell/regex",
+                    order=n,
+                    on_error=kinds[n % 2],
+                    include=[
+                        f"{'x' * 60}.{'y' * 60}.{'z' * 60}.{name}-{n}-{i}.test" for i in range(per_policy // 10)
+                    ],
+                )
+                for n in range(10)
+            ),
+            name=f"p{name}",
+        )
+        for name in range(150)
+    ]
+    generation, _ = compose(a_sandbox(), policies, bindings=BINDINGS, settings=some_settings())
+    assert len(generation.payload()) < MAX_STREAM_MESSAGE_BYTES
+    *_, last = generation.chain_for("conflicted.example")
+    assert (last.on_error, last.unresolved) == (OnError.FAIL_CLOSED, Unresolved.CONFLICTED)

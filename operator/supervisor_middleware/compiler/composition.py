@@ -8,6 +8,7 @@ One rule for an entry that cannot run: it stays as an unresolved stage, whose `F
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.structure import path_of
@@ -22,6 +23,10 @@ from supervisor_middleware.model.revision import Unresolved as Why
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings, Unselected
 from supervisor_middleware.model.violation import Reason, Report, Violation, report
+
+MAX_MERGED_PATTERNS: Final = 8192
+"""Two such stages and eight others fit the 8 MiB of an offer, and a request is still matched in milliseconds."""
+EVERY_HOST: Final = "**"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +125,11 @@ def _fit(conflicted: list[_Layered], *, room: int) -> list[_Layered]:
 
 
 def _merged(items: list[_Layered]) -> _Layered:
-    """One stage for the hosts of several."""
+    """One stage for the hosts of several; for every host where they are too many to be sent and matched."""
     include = sorted({p for i in items for p in i.entry.include})
     exclude = sorted(set.intersection(*(set(i.entry.exclude) for i in items)))
+    if len(include) > MAX_MERGED_PATTERNS:
+        include = [EVERY_HOST]
     first = items[0]
     entry = replace(first.entry, include=tuple(include), exclude=tuple(exclude))
     return _renamed(replace(first, entry=entry), first.entry.on_error.value)
@@ -167,7 +174,7 @@ def _closed(key: str, why: Why) -> Stage:
         service=None,
         config={},
         on_error=OnError.FAIL_CLOSED,
-        selector=HostSelector(include=parse_patterns(("**",))),
+        selector=HostSelector(include=parse_patterns((EVERY_HOST,))),
         max_body_bytes=0,
         timeout=TIMEOUT_DEFAULT,
         unresolved=why,

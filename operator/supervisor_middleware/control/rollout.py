@@ -60,13 +60,15 @@ class Composer:
         for sandbox in sandboxes:
             selecting = [r for r in by_namespace.get(sandbox.namespace, ()) if selects(r, sandbox)]
             key = tuple(sorted(self._inputs[id(r)][1] for r in selecting))
-            sealed, violations = used[key] = self._known.get(key) or self._compose(sandbox, selecting, bindings)
-            self._known[key] = used[key]
-            generations[sandbox.key] = sealed
+            if key not in used:
+                used[key] = self._known.get(key) or self._compose(sandbox, selecting, bindings)
+                self._known[key] = used[key]
+                # Once a generation, not once a sandbox: many conflicts of many sandboxes would hold up the leader.
+                for violation in used[key][1]:
+                    told.setdefault(uids[violation.subject], []).append(violation)
+            generations[sandbox.key] = used[key][0]
             for revision in selecting:
                 matched.setdefault(revision.uid, []).append(sandbox.key)
-            for violation in violations:
-                told.setdefault(uids[violation.subject], []).append(violation)
         self._known = used
         return Rollout(
             generations=generations,
