@@ -135,9 +135,7 @@ def test_conflicts_without_end_still_make_a_generation_that_can_be_sent() -> Non
                     binding="openshell/regex",
                     order=n,
                     on_error=kinds[n % 2],
-                    include=[
-                        f"{'x' * 60}.{'y' * 60}.{'z' * 60}.{name}-{n}-{i}.test" for i in range(per_policy // 10)
-                    ],
+                    include=[f"{'x' * 60}.{'y' * 60}.{'z' * 60}.{name}-{n}-{i}.test" for i in range(32)],
                 )
                 for n in range(10)
             ),
