@@ -22,7 +22,6 @@ QUICK = Patience(backoff=0.02, ready=10, stop=2)
 # Starts Envoy, says its process id, and waits to be killed.
 PARENT = """
 import asyncio, sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tests.integration.test_envoy_process import an_envoy
 
