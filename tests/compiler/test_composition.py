@@ -141,7 +141,7 @@ def test_conflicts_without_end_still_make_a_generation_that_can_be_sent() -> Non
             ),
             name=f"p{name}",
         )
-        for name in range(150)
+        for name in range(300)
     ]
     generation, _ = compose(a_sandbox(), policies, bindings=BINDINGS, settings=some_settings())
     assert len(generation.payload()) < MAX_STREAM_MESSAGE_BYTES
