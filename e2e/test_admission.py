@@ -183,7 +183,7 @@ def test_a_registration_that_is_not_ready_yet_is_named_to_who_wants_its_binding(
     installation.apply(a_registration(registration, endpoint="http://127.0.0.1:9"))
     installation.await_condition("smw", registration, "Ready=False/Unreachable")
     said = installation.refusal(a_policy("early", namespace=namespace, one=an_entry("late/binding")))
-    assert f"not accepted yet: {registration}; see kubectl get smw, and try again when it is Ready" in said
+    assert f"not accepted yet: {registration}; see its status, and try again when it is Ready" in said
 
 
 def test_a_policy_that_conflicts_with_an_older_one_is_refused_with_its_name(

@@ -186,9 +186,7 @@ def _unknown_binding(given: PolicyInput, entry: EntryDraft) -> Violation:
         message, hint = "no accepted registration serves this binding", f"did you mean {' or '.join(close)}?"
     elif given.pending:
         message = "no accepted registration serves this binding"
-        hint = (
-            f"not accepted yet: {', '.join(given.pending[:5])}; see kubectl get smw, and try again when it is Ready"
-        )
+        hint = f"not accepted yet: {', '.join(given.pending[:5])}; see its status, and try again when it is Ready"
     else:
         message = "no accepted registration serves this binding"
         hint = "register the service first (kind SupervisorMiddleware), or check the ID with smw describe ENDPOINT"
