@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_middleware.control.status import (
-    PolicyStanding,
-    RegistrationStanding,
-    is_news,
-    policy_status,
-    registration_status,
-)
+from supervisor_middleware.control.standings import PolicyStanding, RegistrationStanding
+from supervisor_middleware.control.status import is_news, policy_status, registration_status
 from supervisor_middleware.distribution.ledger import NOT_CONNECTED, State, View
 from supervisor_middleware.model.registration import ClientAuthentication
 from supervisor_middleware.model.snapshot import StoredRevision

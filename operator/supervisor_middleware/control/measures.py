@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from supervisor_middleware.control.status import PolicyStanding
+from supervisor_middleware.control.standings import PolicyStanding
 from supervisor_middleware.telemetry import ControlMetrics
 
 

@@ -23,8 +23,8 @@ from supervisor_middleware.control.inquiries import Asker, Inquiries
 from supervisor_middleware.control.measures import Measures
 from supervisor_middleware.control.passes import Passes
 from supervisor_middleware.control.rollout import Composer, Leaving, Rollout
-from supervisor_middleware.control.standings import is_judged, policy_standing, registration_standing
-from supervisor_middleware.control.status import PolicyStanding, policy_status, registration_status
+from supervisor_middleware.control.standings import PolicyStanding, is_judged, policy_standing, registration_standing
+from supervisor_middleware.control.status import policy_status, registration_status
 from supervisor_middleware.control.status_writer import StatusStore, StatusWriter
 from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable

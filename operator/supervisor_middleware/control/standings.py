@@ -1,15 +1,43 @@
 """What is known of each object at the end of a pass, ready to become a status. PURE."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision
 from supervisor_middleware.control.rollout import Rollout
-from supervisor_middleware.control.status import PolicyStanding, RegistrationStanding
 from supervisor_middleware.distribution.ledger import View
+from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
 from supervisor_middleware.model.violation import Report, merge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStanding:
+    """All that is known of a policy. `report` None: still being validated."""
+
+    report: Report | None
+    accepted: StoredRevision | None
+    is_current: bool
+    """Whether `accepted` is what the current spec compiles to."""
+    views: Sequence[View]
+    unserved: tuple[str, ...] = ()
+    """Keys of accepted entries whose binding nobody serves any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationStanding:
+    """All that is known of a registration. `report` None: still being described."""
+
+    report: Report | None
+    accepted: Registration | None
+    is_current: bool
+    """Whether `accepted` was accepted under the current spec."""
+    policies: int
+    is_drifted: bool
+    last_described: datetime | None
 
 
 def policy_standing(

@@ -5,7 +5,6 @@ tool. `Programmed` counts only supervisors that *serve* what the policy's curren
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from supervisor_middleware.control.conditions import (
     timestamp,
     violations_for_status,
 )
+from supervisor_middleware.control.standings import PolicyStanding, RegistrationStanding
 from supervisor_middleware.distribution.ledger import State, View
 from supervisor_middleware.model.durations import format_duration
 from supervisor_middleware.model.identifiers import status_text
@@ -37,32 +37,6 @@ from supervisor_middleware.model.violation import Reason, Report
 
 _REFS: Final = frozenset({Reason.UNKNOWN_BINDING})
 _UNREACHABLE: Final = frozenset({Reason.SERVICE_UNREACHABLE, Reason.TLS_VERIFICATION_FAILED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyStanding:
-    """All that is known of a policy. `report` None: still being validated."""
-
-    report: Report | None
-    accepted: StoredRevision | None
-    is_current: bool
-    """Whether `accepted` is what the current spec compiles to."""
-    views: Sequence[View]
-    unserved: tuple[str, ...] = ()
-    """Keys of accepted entries whose binding nobody serves any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationStanding:
-    """All that is known of a registration. `report` None: still being described."""
-
-    report: Report | None
-    accepted: Registration | None
-    is_current: bool
-    """Whether `accepted` was accepted under the current spec."""
-    policies: int
-    is_drifted: bool
-    last_described: datetime | None
 
 
 def policy_status(stored: Stored, standing: PolicyStanding, *, now: datetime) -> Mapping[str, Any]:
