@@ -8,12 +8,13 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from supervisor_middleware.model.limits import MAX_BODY_BYTES, TIMEOUT_DEFAULT
 from supervisor_middleware.model.manifest import Binding, Dialect, Operation, Phase, effective_timeout
 from supervisor_middleware.model.registration import Registration
 
-BUILTIN_ENDPOINT = "builtin:"
+BUILTIN_ENDPOINT: Final = "builtin:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.canonical import JsonObject
@@ -15,7 +15,7 @@ from supervisor_middleware.model.selectors import Operator, Requirement, Selecto
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.violation import Subject, Violation
 
-EVERYTHING = ("**",)
+EVERYTHING: Final = ("**",)
 """Hosts of an entry whose selector cannot be read: closed for all of them, since it may have meant any."""
 
 

@@ -31,9 +31,9 @@ MAX_TERM_CHARS: Final = 256
 INLINE_CHARS: Final = 64 * KIB
 
 _KEYS: Final = frozenset({"terms", "action", "caseSensitive"})
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 # Lexical, for text that is known to be JSON; outside strings only scalars are of interest.
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 
 
 class Action(StrEnum):

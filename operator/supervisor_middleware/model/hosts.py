@@ -25,10 +25,10 @@ PATTERN_RULE: Final = (
 DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 """By scheme, where an authority or an endpoint names none."""
 
-_LABEL = re.compile(r"[a-z0-9_*-]+", re.ASCII)
+_LABEL: Final = re.compile(r"[a-z0-9_*-]+", re.ASCII)
 _ANY_DEPTH: Final = "**"
 # The URL standard's "ends in a number": what is read as an IPv4 address by whoever looks for one.
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

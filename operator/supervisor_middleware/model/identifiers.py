@@ -16,10 +16,10 @@ BINDING_ID_RULE: Final = (
 KEY_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 KEY_RULE: Final = "1 to 63 characters of a-z, 0-9 and -, beginning and ending with a letter or digit"
 
-_BINDING_ID = re.compile(BINDING_ID_PATTERN[1:-1], re.ASCII)
-_KEY = re.compile(KEY_PATTERN[1:-1], re.ASCII)
-_STATUS_TEXT = re.compile(r"[A-Za-z0-9._/+-]{1,128}", re.ASCII)
-_REASON_CODE = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_REASON_CODE_BYTES - 1}}}", re.ASCII)
+_BINDING_ID: Final = re.compile(BINDING_ID_PATTERN[1:-1], re.ASCII)
+_KEY: Final = re.compile(KEY_PATTERN[1:-1], re.ASCII)
+_STATUS_TEXT: Final = re.compile(r"[A-Za-z0-9._/+-]{1,128}", re.ASCII)
+_REASON_CODE: Final = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_REASON_CODE_BYTES - 1}}}", re.ASCII)
 
 
 def is_binding_id(text: str) -> bool:

@@ -4,13 +4,13 @@ Kept free of protobuf because the compiler, which must judge the limit, knows no
 against the real encoder.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from supervisor_middleware.model.canonical import JsonObject, JsonValue
 from supervisor_middleware.model.limits import MAX_CONFIG_DEPTH
 
-_NUMBER = 9
-_NULL_OR_BOOL = 2
+_NUMBER: Final = 9
+_NULL_OR_BOOL: Final = 2
 
 
 def struct_size(config: JsonObject) -> int:

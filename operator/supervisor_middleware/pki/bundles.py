@@ -11,8 +11,8 @@ from supervisor_middleware.model.canonical import digest
 
 MAX_BUNDLE_BYTES: Final = 1_048_576  # what a ConfigMap holds
 
-_BEGIN = re.compile(rb"-----BEGIN ([^\r\n]*?)-----")
-_END = re.compile(rb"-----END ([^\r\n]*?)-----")
+_BEGIN: Final = re.compile(rb"-----BEGIN ([^\r\n]*?)-----")
+_END: Final = re.compile(rb"-----END ([^\r\n]*?)-----")
 
 
 def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:

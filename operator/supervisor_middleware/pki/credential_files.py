@@ -31,10 +31,10 @@ FILE_NAMES: Final[Mapping[Part, str]] = {
     Part.BUNDLE: "ca.crt",
 }
 
-_DATA = "..data"
-_VERSION_PREFIX = "..v-"
-_VERSION_MODE = 0o755  # who may read is decided by the directory around it, and by the key's own mode
-_READ_ATTEMPTS = 5
+_DATA: Final = "..data"
+_VERSION_PREFIX: Final = "..v-"
+_VERSION_MODE: Final = 0o755  # who may read is decided by the directory around it, and by the key's own mode
+_READ_ATTEMPTS: Final = 5
 
 
 def write_credentials(directory: Path, credentials: Credentials) -> None:

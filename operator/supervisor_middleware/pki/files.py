@@ -21,8 +21,8 @@ from supervisor_middleware.errors import InvalidInput, Unavailable
 
 MAX_FILE_BYTES: Final = 4_194_304
 
-_STAGED = ".staged-"
-_ADMINISTRATOR = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+_STAGED: Final = ".staged-"
+_ADMINISTRATOR: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 
 
 class Mode(IntEnum):

@@ -28,7 +28,7 @@ PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 MAX_CSR_BYTES: Final = 16_384
 MIN_RSA_BITS: Final = 2048
 
-_CURVES = (ec.SECP256R1, ec.SECP384R1)
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:

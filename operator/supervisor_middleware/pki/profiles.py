@@ -26,8 +26,8 @@ SERVER_AUTH: Final = ExtendedKeyUsageOID.SERVER_AUTH
 ORGANIZATION: Final = "supervisor-middleware"
 OUR_NAME: Final = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION)])
 
-_KEY_ID_DIGITS = 16
-_KEY_USAGES = (
+_KEY_ID_DIGITS: Final = 16
+_KEY_USAGES: Final = (
     "digital_signature",
     "content_commitment",
     "key_encipherment",

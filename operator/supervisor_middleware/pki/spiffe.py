@@ -19,12 +19,12 @@ MAX_POD_UID: Final = 64  # X.520 ub-serial-number
 OPERATOR_LABEL: Final = "operator"
 MAX_TRUST_DOMAIN: Final = MAX_SUBDOMAIN - len(f"{OPERATOR_LABEL}.")
 
-_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_DNS_LABEL = re.compile(_LABEL)
-_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_SEGMENT = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
-_SPIFFE = re.compile(r"spiffe://([^/]*)((?:/[^/]+)*)")
-_POD_UID = re.compile(rf"[A-Za-z0-9-]{{1,{MAX_POD_UID}}}")
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_LABEL)
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_SEGMENT: Final = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
+_SPIFFE: Final = re.compile(r"spiffe://([^/]*)((?:/[^/]+)*)")
+_POD_UID: Final = re.compile(rf"[A-Za-z0-9-]{{1,{MAX_POD_UID}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -31,8 +31,8 @@ AUTHORITY_FILE: Final = "authority.pem"
 BUNDLE_FILE: Final = "ca.crt"
 TOKENS_FILE: Final = "join-tokens.json"
 
-_KEY_BEGINS = b"-----BEGIN PRIVATE KEY-----"
-_ANYBODY = 0o007
+_KEY_BEGINS: Final = b"-----BEGIN PRIVATE KEY-----"
+_ANYBODY: Final = 0o007
 
 
 def load_or_create_authority(

@@ -24,9 +24,9 @@ MIN_SECRET_BYTES: Final = 16
 RETENTION: Final = timedelta(days=7)
 """How long a spent or expired token is remembered, so that our log can tell "used" from "never existed"."""
 
-_ID_DIGITS = 16
-_MAX_TOKEN = 256
-_VERSION = 1
+_ID_DIGITS: Final = 16
+_MAX_TOKEN: Final = 256
+_VERSION: Final = 1
 
 
 class Refusal(StrEnum):

@@ -29,9 +29,9 @@ PAGE_SIZE: Final = 500
 CALL_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 3.0
 
-_REASON = re.compile(r"[A-Za-z]{1,64}")
-_FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,256}")
-_METADATA = "application/json;as={};g=meta.k8s.io;v=v1"
+_REASON: Final = re.compile(r"[A-Za-z]{1,64}")
+_FIELD: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,256}")
+_METADATA: Final = "application/json;as={};g=meta.k8s.io;v=v1"
 
 Query = Sequence[tuple[str, str]]
 

@@ -7,6 +7,7 @@ Absent and unreadable bundles are left out; only an outage before the first answ
 import base64
 import binascii
 from collections.abc import Iterable
+from typing import Final
 
 import structlog
 
@@ -18,7 +19,7 @@ from supervisor_middleware.sources.cluster_kinds import CONFIG_MAPS, SECRETS, co
 
 _log = structlog.get_logger(__name__)
 
-_COLLECTIONS = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
+_COLLECTIONS: Final = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 
 
 class BundleCache:

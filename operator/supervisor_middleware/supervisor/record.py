@@ -28,8 +28,8 @@ from supervisor_middleware.supervisor.activation import (
 
 FORMAT: Final = 1
 
-_MAGIC = re.compile(rb"smw-last-known-good ([0-9]{1,9})\n")
-_CHECK = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,12})\n")
+_MAGIC: Final = re.compile(rb"smw-last-known-good ([0-9]{1,9})\n")
+_CHECK: Final = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,12})\n")
 
 
 class Defect(StrEnum):

@@ -28,8 +28,8 @@ MAX_KEPT_ASIDE: Final = 3
 Writer: TypeAlias = Callable[[Path, bytes], None]
 """Replaces a file's content durably, or raises `Unavailable` or `InvalidInput` and leaves it."""
 
-_ASIDE = "defective-"
-_MAX_FILE_BYTES = MAX_STREAM_MESSAGE_BYTES + MIB
+_ASIDE: Final = "defective-"
+_MAX_FILE_BYTES: Final = MAX_STREAM_MESSAGE_BYTES + MIB
 _replace: Final[Writer] = partial(replace_file, mode=Mode.PRIVATE)
 
 

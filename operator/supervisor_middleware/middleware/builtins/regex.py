@@ -19,7 +19,7 @@ MAX_BODY_BYTES: Final = 256 * KIB
 REPLACEMENT: Final = b"[REDACTED]"
 
 # RE2: linear time whatever the body; the text is untrusted and the caller waits.
-_OPENAI_KEY = re2.compile(rb"sk-[A-Za-z0-9_-]{16,}")
+_OPENAI_KEY: Final = re2.compile(rb"sk-[A-Za-z0-9_-]{16,}")
 
 
 class RegexRedactor(Middleware):
