@@ -76,6 +76,14 @@ def test_the_file_is_what_the_models_make(path: Path) -> None:
     assert (ROOT / path).read_bytes() == FILES[path], "run make generate"
 
 
+@pytest.mark.parametrize("kind", CRDS)
+def test_kubectl_explain_has_words_for_every_field(kind: str) -> None:
+    (version,) = CRDS[kind]["spec"]["versions"]
+    parts = {k: v for k, v in version["schema"]["openAPIV3Schema"]["properties"].items() if k in {"spec", "status"}}
+    fields = [(name, f) for node in nodes(parts) for name, f in node.get("properties", {}).items()]
+    assert [name for name, field in fields if not field.get("description")] == []
+
+
 def test_no_other_crd_lies_about() -> None:
     assert {p.relative_to(ROOT) for p in (ROOT / "crds").glob("*.yaml")} == set(FILES)
 
