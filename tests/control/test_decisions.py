@@ -9,6 +9,7 @@ import pytest
 
 from supervisor_middleware.compiler.questions import verdict_digest
 from supervisor_middleware.control.decisions import Decisions, accepted_by_policy, accepted_reference, decide
+from supervisor_middleware.control.judge import Judge
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.revision import Revision, Unresolved
@@ -87,7 +88,7 @@ class World:
                 self.catalog.decided(question.key, verdict, now=NOW)
 
     def decide(self, *, frozen: frozenset[str] = frozenset()) -> Decisions:
-        return decide(self.snapshot, self.catalog, settings=SETTINGS, frozen=frozen)
+        return decide(self.snapshot, self.catalog, judge=Judge(SETTINGS), frozen=frozen)
 
 
 def described(*bindings: str, **fields: Any) -> dict[str, Description]:

@@ -11,12 +11,11 @@ from typing import Final, TypeAlias, assert_never
 
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
-from supervisor_middleware.compiler.questions import config_digest, question_for
+from supervisor_middleware.compiler.questions import question_for
 from supervisor_middleware.model.identifiers import KEY_RULE, is_policy_key, is_reserved
 from supervisor_middleware.model.limits import MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, MAX_CONFIGS, MAX_PATTERNS
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge
-from supervisor_middleware.model.struct_size import depth, struct_size
 from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unreachable, Verdict, VerdictKey
 from supervisor_middleware.model.violation import Reason, Violation
 
@@ -98,14 +97,14 @@ def configs_fit_the_wire(given: PolicyInput) -> Iterator[Violation]:
     for entry in given.draft.entries:
         if entry.config is None:
             continue
-        if depth(entry.config) > MAX_CONFIG_DEPTH:
+        if entry.measure.depth > MAX_CONFIG_DEPTH:
             yield given.violation(
                 entry.path("config"),
                 Reason.TOO_LARGE,
                 message=f"nests deeper than {MAX_CONFIG_DEPTH} levels",
             )
             continue
-        if config_digest(entry.config) is None:
+        if entry.measure.digest is None:
             yield given.violation(
                 entry.path("config"),
                 Reason.MALFORMED,
@@ -113,12 +112,11 @@ def configs_fit_the_wire(given: PolicyInput) -> Iterator[Violation]:
                 hint="write large numbers as strings",
             )
             continue
-        size = struct_size(entry.config)
-        if size > MAX_CONFIG_BYTES:
+        if entry.measure.size > MAX_CONFIG_BYTES:
             yield given.violation(
                 entry.path("config"),
                 Reason.TOO_LARGE,
-                message=f"is {size} bytes encoded, the limit is {MAX_CONFIG_BYTES}",
+                message=f"is {entry.measure.size} bytes encoded, the limit is {MAX_CONFIG_BYTES}",
                 hint="keep large data in the service",
             )
 

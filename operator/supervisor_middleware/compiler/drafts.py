@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from supervisor_middleware.compiler.configs import NOTHING, Measure, measure
 from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.durations import parse_deadline
@@ -28,6 +29,7 @@ class EntryDraft:
     middleware: str | None
     order: int | None
     config: JsonObject | None = field(repr=False)
+    measure: Measure
     on_error: OnError
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
@@ -113,6 +115,7 @@ def _entry(key: str, raw: object, *, wrong: frozenset[tuple[str | int, ...]]) ->
         middleware=right("middleware"),
         order=order if order is not None else (0 if "order" not in fields and fields else None),
         config=config,
+        measure=NOTHING if config is None else measure(config),
         on_error=OnError(on_error) if on_error else OnError.FAIL_CLOSED,
         include=tuple(p.lower() for p in endpoints["include"]) if endpoints else None,
         exclude=tuple(p.lower() for p in endpoints.get("exclude") or ()),

@@ -4,7 +4,7 @@
 webhook, the reconciler and standalone all call it, so they cannot disagree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from supervisor_middleware.compiler.binding import Bindings
@@ -12,6 +12,7 @@ from supervisor_middleware.compiler.checks import CHECKS, PolicyInput
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft, draft_policy
 from supervisor_middleware.compiler.questions import question_for
 from supervisor_middleware.errors import Bug
+from supervisor_middleware.model.canonical import digest
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.identifiers import is_reserved
 from supervisor_middleware.model.limits import MAX_REVISION_BYTES
@@ -24,10 +25,11 @@ from supervisor_middleware.model.violation import Advice, Reason, Report, Violat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPolicy:
-    """The outcome: a revision only if nothing is wrong."""
+    """The outcome: a revision only if nothing is wrong, and its digest (computed once: it is dear)."""
 
     draft: PolicyDraft
     revision: Revision | None
+    digest: str = ""
     report: Report
 
 
@@ -49,12 +51,23 @@ def compile_policy(
     given = PolicyInput(
         draft=draft, bindings=bindings, verdicts=verdicts, settings=settings, accepted=accepted, pending=pending
     )
-    violations.extend(v for check in CHECKS for v in check(given))
-    revision = None if violations else _revision(draft, bindings)
-    if revision is not None and (size := len(revision.content())) > MAX_REVISION_BYTES:
-        violations.append(_too_large(given, size))
+    return compile_draft(given, violations)
+
+
+def compile_draft(given: PolicyInput, structural: Iterable[Violation]) -> CompiledPolicy:
+    """The same of a policy that was read before, with the `structural` violations that showed."""
+    violations = [*structural, *(v for check in CHECKS for v in check(given))]
+    revision = None if violations else _revision(given.draft, given.bindings)
+    content = b"" if revision is None else revision.content()
+    if len(content) > MAX_REVISION_BYTES:
+        violations.append(_too_large(given, len(content)))
         revision = None
-    return CompiledPolicy(draft=draft, revision=revision, report=report(violations, _advice(given)))
+    return CompiledPolicy(
+        draft=given.draft,
+        revision=revision,
+        digest="" if revision is None else digest(content),
+        report=report(violations, _advice(given)),
+    )
 
 
 def _revision(draft: PolicyDraft, bindings: Bindings) -> Revision:

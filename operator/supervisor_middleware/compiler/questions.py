@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
 from supervisor_middleware.model.canonical import JsonObject, canonical, digest
-from supervisor_middleware.model.limits import MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH
 from supervisor_middleware.model.revision import Revision
-from supervisor_middleware.model.struct_size import depth, struct_size
 from supervisor_middleware.model.verdict import VerdictKey
 
 
@@ -46,26 +44,15 @@ def questions(draft: PolicyDraft, bindings: Bindings, *, accepted: Revision | No
 
 def question_for(entry: EntryDraft, bound: Bound | None) -> Question | None:
     """The question of one entry, or None if there is nobody or nothing to ask."""
-    if bound is None or entry.config is None or depth(entry.config) > MAX_CONFIG_DEPTH:
-        return None
-    of_config = config_digest(entry.config)
-    if of_config is None or struct_size(entry.config) > MAX_CONFIG_BYTES:
+    if bound is None or entry.config is None or entry.measure.digest is None or not entry.measure.is_askable:
         return None
     key = VerdictKey(
         endpoint=bound.endpoint,
         manifest_digest=bound.manifest_digest,
         binding=bound.binding.id,
-        config_digest=of_config,
+        config_digest=entry.measure.digest,
     )
     return Question(key=key, bound=bound, config=entry.config)
-
-
-def config_digest(config: JsonObject) -> str | None:
-    """Independent of key order and number spelling; None if the config cannot be encoded."""
-    try:
-        return digest(canonical(config))
-    except ValueError:
-        return None
 
 
 def verdict_digest(key: VerdictKey) -> str:

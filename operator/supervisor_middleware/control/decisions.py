@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from supervisor_middleware.compiler.binding import Bindings, bind
-from supervisor_middleware.compiler.drafts import draft_policy
-from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_policy
+from supervisor_middleware.compiler.pipeline import CompiledPolicy
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
+from supervisor_middleware.control.judge import Judge
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
@@ -70,10 +70,9 @@ class PolicyDecision:
     @property
     def fresh(self) -> Revision | None:
         """A revision to be committed: valid, and not what is accepted already."""
-        revision = None if self.compiled is None else self.compiled.revision
-        if revision is None or (self.accepted is not None and self.accepted.digest == revision.digest):
+        if self.compiled is None or (self.accepted is not None and self.accepted.digest == self.compiled.digest):
             return None
-        return revision
+        return self.compiled.revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +101,14 @@ class Decisions:
     policies: tuple[PolicyDecision, ...]
 
 
-def decide(
-    snapshot: Snapshot, catalog: Catalog, *, settings: CompilerSettings, frozen: frozenset[str] = frozenset()
-) -> Decisions:
+def decide(snapshot: Snapshot, catalog: Catalog, *, judge: Judge, frozen: frozenset[str] = frozenset()) -> Decisions:
     """Judge every object of a snapshot. Registrations in `frozen` (by UID) stay on what is committed of them."""
     accepted = accepted_by_policy(snapshot)
-    registry = decide_registry(snapshot, catalog, settings=settings, frozen=frozen)
+    registry = decide_registry(snapshot, catalog, settings=judge.settings, frozen=frozen)
+    registry = replace(registry, bindings=judge.same(registry.bindings))
+    judge.keep(frozenset(p.uid for p in snapshot.policies))
     policies = tuple(
-        _policy(p, catalog, registry=registry, settings=settings, accepted=accepted.get(p.uid))
-        for p in snapshot.policies
+        _policy(p, catalog, registry=registry, judge=judge, accepted=accepted.get(p.uid)) for p in snapshot.policies
     )
     return Decisions(registry=registry, policies=policies)
 
@@ -231,26 +229,25 @@ def _policy(
     catalog: Catalog,
     *,
     registry: Registry,
-    settings: CompilerSettings,
+    judge: Judge,
     accepted: StoredRevision | None,
 ) -> PolicyDecision:
-    draft, _ = draft_policy(stored)
+    read = judge.read(stored)
     standing = None if accepted is None else accepted.revision
-    asked = questions(draft, registry.bindings, accepted=standing)
+    asked = questions(read.draft, registry.bindings, accepted=standing)
     compiled = None
     if not any(catalog.is_unasked(q.key) for q in asked):
-        compiled = compile_policy(
-            stored,
+        compiled = judge.compile(
+            read,
             bindings=registry.bindings,
             verdicts=catalog.verdicts,
-            settings=settings,
             accepted=standing,
             pending=registry.pending,
         )
     if compiled is not None and registry.is_incomplete and _misses_a_binding(compiled.report):
         compiled = None
     return PolicyDecision(
-        stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=draft.as_unresolved()
+        stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=read.fallback
     )
 
 

@@ -20,6 +20,7 @@ from supervisor_middleware.control.batches import for_each
 from supervisor_middleware.control.commits import revision_to_store, revisions_by_policy, surplus
 from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision, decide
 from supervisor_middleware.control.inquiries import Asker, Inquiries
+from supervisor_middleware.control.judge import Judge
 from supervisor_middleware.control.measures import Measures
 from supervisor_middleware.control.passes import Passes
 from supervisor_middleware.control.rollout import Composer, Leaving, Rollout
@@ -87,10 +88,11 @@ class Reconciler:
     ) -> None:
         """`now` is UTC; `emit` takes audit events."""
         self._source, self._store, self._distributor = source, store, distributor
-        self._settings, self._epoch, self._trust_bundle, self._now = settings, epoch, trust_bundle, now
+        self._epoch, self._trust_bundle, self._now = epoch, trust_bundle, now
         self._measures = Measures(metrics)
         self._passes = Passes(self.reconcile, due=self._next_due, now=now, measures=self._measures)
         self._inquiries = Inquiries(asker, now=now, answered=self.request)
+        self._judge = Judge(settings)
         self._composer = Composer(settings)
         self._leaving = Leaving()
         self._writer = StatusWriter(store, emit=emit, failed=self._passes.request_soon)
@@ -124,6 +126,7 @@ class Reconciler:
             return
         now = self._now()
         self._writer.begin_pass(frozenset(s.uid for s in (*snapshot.policies, *snapshot.registrations)))
+        await self._read_ahead(snapshot)
         decisions = self._decide(snapshot)
         self._inquiries.pursue(decisions)
         if frozen := await self._commit_registrations(decisions, now=now):
@@ -141,8 +144,15 @@ class Reconciler:
         due = (owner.next_due() for owner in (self._inquiries, self._leaving, self._writer))
         return min((d for d in due if d is not None), default=None)
 
+    async def _read_ahead(self, snapshot: Snapshot) -> None:
+        """Read what is new, with a turn for everybody else between two policies: streams go on meanwhile."""
+        for stored in snapshot.policies:
+            if not self._judge.knows(stored):
+                self._judge.read(stored)
+                await asyncio.sleep(0)
+
     def _decide(self, snapshot: Snapshot, *, frozen: frozenset[str] = frozenset()) -> Decisions:
-        return decide(snapshot, self._inquiries.catalog, settings=self._settings, frozen=frozen)
+        return decide(snapshot, self._inquiries.catalog, judge=self._judge, frozen=frozen)
 
     async def _commit_registrations(self, decisions: Decisions, *, now: datetime) -> frozenset[str]:
         """Write what is newly accepted; returns those (by UID) that stay on what they had."""

@@ -54,7 +54,7 @@ def policy_standing(
     compiled = policy.compiled
     report = None if compiled is None else merge((compiled.report, conflicts))
     revision = None if compiled is None else compiled.revision
-    is_stored = revision is not None and accepted is not None and accepted.digest == revision.digest
+    is_stored = compiled is not None and accepted is not None and accepted.digest == compiled.digest
     entries = () if accepted is None else accepted.revision.entries
     return PolicyStanding(
         # Valid, and yet not kept: nothing can be said before the next attempt.
