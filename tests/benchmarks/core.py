@@ -63,7 +63,7 @@ async def run() -> None:
 
 def _passes() -> None:
     """A control loop's decision over 20 policies at their limits: the first pass, and one in which nothing changed."""
-    config = {"terms": [f"term-{i:05d}" for i in range(5000)], "action": "redact"}
+    config = {"terms": [f"term-{i:05d}" for i in range(4000)], "action": "redact"}
     entries = {f"config-{i}": an_entry_spec(REGEX, order=i, config=config) for i in range(10)}
     spec = {"sandboxSelector": {}, "networkMiddlewares": entries}
     snapshot = Snapshot(policies=tuple(replace(a_policy(spec=spec), uid=f"uid-{i}") for i in range(20)))
