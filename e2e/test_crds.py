@@ -9,6 +9,7 @@ import yaml
 
 from e2e.controlplane.cluster import ControlPlane
 from e2e.objects import API_VERSION, Document, a_policy, a_registration, an_entry, changed
+from supervisor_middleware.model.canonical import is_digest
 
 _QUICKSTART = Path(__file__).resolve().parents[1] / "examples/quickstart"
 _CLUSTER = _QUICKSTART.parent / "cluster"
@@ -193,8 +194,10 @@ def test_a_policy_revision_never_changes(control_plane: ControlPlane, namespace:
         assert result.returncode != 0
         assert "a PolicyRevision is never changed" in result.stderr
         header, row = control_plane.kubectl("get", "prev", namespace).stdout.splitlines()
-        assert header.split() == ["NAME", "POLICY", "NAMESPACE", "REVISION", "STAGES", "AGE"]
-        assert row.split()[:5] == [namespace, "outbound", namespace, "1", "1"]
+        assert header.split() == ["NAME", "POLICY", "NAMESPACE", "REVISION", "DIGEST", "STAGES", "AGE"]
+        name, policy, where, revision, digest, stages, _ = row.split()
+        assert (name, policy, where, revision, stages) == (namespace, "outbound", namespace, "1", "1")
+        assert is_digest(digest)
     finally:
         control_plane.kubectl("delete", "prev", namespace)
 

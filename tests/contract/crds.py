@@ -89,10 +89,10 @@ KINDS = (
             ("Policy", "string", ".spec.policy.name"),
             ("Namespace", "string", ".spec.policy.namespace"),
             ("Revision", "integer", ".spec.revision"),
+            ("Digest", "string", ".spec.digest"),
             ("Stages", "integer", ".spec.stages"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
-        wide_columns=(("Digest", "string", ".spec.digest"),),
         spec_rules=({"rule": "self == oldSelf", "message": "a PolicyRevision is never changed"},),
     ),
 )
