@@ -1,4 +1,4 @@
-"""Server credentials that follow a renewed certificate. Python gRPC reloads a server's certificate by callback."""
+"""The operator's TLS towards supervisors, on its two ports."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -6,6 +6,7 @@ from enum import Enum
 import grpc
 
 from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.wire.server_tls import ServerMaterial, following
 
 
 class ClientCertificate(Enum):
@@ -20,12 +21,12 @@ def server_credentials(
 ) -> grpc.ServerCredentials:
     """TLS as `current` has it at each handshake; client certificates are verified against its trust bundle."""
 
-    def configuration() -> grpc.ServerCertificateConfiguration:
+    def material() -> ServerMaterial:
         credentials = current()
-        pair = (credentials.private_key_pem.reveal(), credentials.certificate_chain_pem)
-        roots = credentials.trust_bundle_pem if client_certificate is ClientCertificate.REQUIRED else None
-        return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
+        return ServerMaterial(
+            certificate_chain_pem=credentials.certificate_chain_pem,
+            private_key_pem=credentials.private_key_pem.reveal(),
+            client_roots_pem=credentials.trust_bundle_pem if client_certificate.value else None,
+        )
 
-    return grpc.dynamic_ssl_server_credentials(
-        configuration(), configuration, require_client_authentication=client_certificate.value
-    )
+    return following(material(), material)

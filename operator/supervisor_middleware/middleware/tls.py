@@ -18,6 +18,7 @@ from supervisor_middleware.pki.bundles import parse_bundle
 from supervisor_middleware.pki.keys import is_pair, key_from_pem
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.pki.spiffe import SpiffeId
+from supervisor_middleware.wire.server_tls import ServerMaterial, following
 
 CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -96,38 +97,27 @@ def server_credentials(source: TlsSource) -> grpc.ServerCredentials:
     Raises:
         OSError, InvalidInput: nothing good to start with.
     """
-    reloader = _Reloader(source)
-    return grpc.dynamic_ssl_server_credentials(
-        _configuration(reloader.current),
-        reloader,  # type: ignore[arg-type] # the stubs do not know that a fetcher may return None
-        require_client_authentication=reloader.current.client_ca_pem is not None,
-    )
+    first = source()
 
-
-class _Reloader:
-    """gRPC's certificate fetcher: None means that the ones in use are still right."""
-
-    def __init__(self, source: TlsSource) -> None:
-        self._source = source
-        self.current = source()
-
-    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+    def material() -> ServerMaterial | None:
         try:
-            fetched = self._source()
-            if (fetched.client_ca_pem is None) != (self.current.client_ca_pem is None):
+            fetched = source()
+            if (fetched.client_ca_pem is None) != (first.client_ca_pem is None):
                 raise InvalidInput("whether client certificates are required is fixed at start")
         except (OSError, SupervisorMiddlewareError) as error:
             _log.warning("TLS files cannot be used, the last good ones stay: %s", error)
             return None
-        if fetched == self.current:
-            return None
-        self.current = fetched
-        return _configuration(fetched)
+        return _material(fetched)
+
+    return following(_material(first), material)
 
 
-def _configuration(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
-    pair = (tls.private_key_pem.reveal(), tls.certificate_chain_pem)
-    return grpc.ssl_server_certificate_configuration([pair], root_certificates=tls.client_ca_pem)
+def _material(tls: ServerTls) -> ServerMaterial:
+    return ServerMaterial(
+        certificate_chain_pem=tls.certificate_chain_pem,
+        private_key_pem=tls.private_key_pem.reveal(),
+        client_roots_pem=tls.client_ca_pem,
+    )
 
 
 def _trust_domain(spiffe_id: str) -> str | None:
