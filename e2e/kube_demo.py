@@ -17,7 +17,7 @@ import yaml
 from e2e.controlplane.build import ensure
 from e2e.controlplane.cluster import Controllers, ControlPlane
 from e2e.harness import OPERATOR_NAMESPACE, Installation
-from supervisor_middleware.cli.processes import Answer, Process, echo_upstream, free_port, post
+from supervisor_middleware.cli.processes import Process, echo_upstream, free_port, post
 from supervisor_middleware.cli.timeline import Timeline
 from supervisor_middleware.errors import SupervisorMiddlewareError
 
@@ -82,7 +82,7 @@ class _Story:
         self._timeline.step(
             "kubectl apply of the registration; kubectl wait --for=condition=Ready",
             expected="condition met",
-            happened="condition met" if "condition met" in result else result,
+            happened=_met(result),
         )
 
     def _refuse(self) -> None:
@@ -114,7 +114,7 @@ class _Story:
         self._timeline.step(
             "kubectl apply; kubectl wait --for=condition=Programmed",
             expected="condition met",
-            happened="condition met" if "condition met" in result else result,
+            happened=_met(result),
             details=tuple(self._kubectl("get", "smw,sbp,prev", "-A").splitlines()),
         )
         self._send("a host no policy selects", "example.org", f"{_KEY} Project Heron", "200, untouched")
@@ -135,8 +135,7 @@ class _Story:
         self._timeline.step(
             "kubectl wait --for=condition=Accepted=false, with the webhook removed",
             expected="condition met, revision kept",
-            happened=("condition met" if "condition met" in result else result)
-            + (", revision kept" if status["accepted"] == before else ", another revision"),
+            happened=_met(result) + (", revision kept" if status["accepted"] == before else ", another revision"),
             details=tuple(f"{v['path']}: {v['message']}" for v in status["violations"]),
         )
         self._send("last-known-good still serves", "api.example.com", f"{_KEY} Heron", "200, [REDACTED] Heron")
@@ -147,7 +146,7 @@ class _Story:
         self._timeline.step(
             "mended again",
             expected="condition met",
-            happened="condition met" if "condition met" in result else result,
+            happened=_met(result),
         )
 
     def _lose_service(self) -> None:
@@ -172,7 +171,7 @@ class _Story:
 
     def _send(self, what: str, host: str, body: str, expected: str) -> None:
         answer = post(self._proxy, host, body)
-        self._timeline.step(f"POST {host}: {what}", expected=expected, happened=_shown(answer, sent=body))
+        self._timeline.step(f"POST {host}: {what}", expected=expected, happened=answer.shown(sent=body))
 
     def _kubectl(self, *arguments: str) -> str:
         result = self._with.plane.kubectl(*arguments, check=False)
@@ -194,10 +193,9 @@ def _documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
-def _shown(answer: Answer, *, sent: str) -> str:
-    if answer.status == 200:
-        return f"200, {'untouched' if answer.body == sent else answer.body}"
-    return f"{answer.status}, {answer.error}"
+def _met(said: str) -> str:
+    """What `kubectl wait` said, without the object's name if the condition was met."""
+    return "condition met" if "condition met" in said else said
 
 
 if __name__ == "__main__":

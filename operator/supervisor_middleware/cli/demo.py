@@ -20,7 +20,7 @@ from typing import Any, Final
 import yaml
 
 from supervisor_middleware.apps.clock import utc_now
-from supervisor_middleware.cli.processes import Answer, Process, echo_upstream, free_port, post, wait_until
+from supervisor_middleware.cli.processes import Process, echo_upstream, free_port, post, wait_until
 from supervisor_middleware.cli.status import read_state
 from supervisor_middleware.cli.timeline import Timeline
 from supervisor_middleware.cli.tokens import create
@@ -213,7 +213,7 @@ class _Story:
 
     def _send(self, what: str, host: str, body: str, expected: str) -> None:
         answer = post(self._proxy_port, host, body)
-        self._timeline.step(f"POST {host}: {what}", expected=expected, happened=_shown(answer, sent=body))
+        self._timeline.step(f"POST {host}: {what}", expected=expected, happened=answer.shown(sent=body))
 
     def _wait(self, what: str, is_so: Any) -> None:
         self._timeline.note(f"waiting: {what}")
@@ -260,12 +260,6 @@ class _Story:
         events = [json.loads(line) for line in self._audit.read_text().splitlines()]
         findings = [e for e in events if e["class_uid"] == 2004 and "telemetry" in json.dumps(e)]
         return "audited" if findings else "no audit event"
-
-
-def _shown(answer: Answer, *, sent: str) -> str:
-    if answer.status == 200:
-        return f"200, {'untouched' if answer.body == sent else answer.body}"
-    return f"{answer.status}, {answer.error}"
 
 
 def _examples() -> Path:

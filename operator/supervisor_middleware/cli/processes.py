@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,12 @@ class Answer:
         with contextlib.suppress(ValueError, AttributeError):
             return str(json.loads(self.body).get("error", ""))
         return ""
+
+    def shown(self, *, sent: str) -> str:
+        """In a few words, for a timeline: what became of the body that was `sent`, or why it was refused."""
+        if self.status == HTTPStatus.OK:
+            return f"200, {'untouched' if self.body == sent else self.body}"
+        return f"{self.status}, {self.error}"
 
 
 @dataclass(slots=True)

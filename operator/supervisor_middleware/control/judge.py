@@ -75,9 +75,9 @@ class Judge:
 
     def same(self, bindings: Bindings) -> Bindings:
         """`bindings`, as the object of the last pass if nothing changed."""
-        if self._bindings != bindings:
+        if self._bindings is None or self._bindings != bindings:
             self._bindings = bindings
-        return self._bindings or bindings
+        return self._bindings
 
     def compile(
         self,
