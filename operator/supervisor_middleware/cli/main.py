@@ -3,13 +3,12 @@
 import os
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from supervisor_middleware.cli.options import Form, LoopbackOption, Output, OutputOption, StateOption
-from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.cli import commands_offline, commands_services
+from supervisor_middleware.errors import SupervisorMiddlewareError
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 _EXTRAS: Final = {
@@ -33,8 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-token_app = typer.Typer(no_args_is_help=True, help="Join tokens for supervisors outside a cluster.")
-app.add_typer(token_app, name="token")
+app.add_typer(commands_offline.commands)
+app.add_typer(commands_services.commands)
 
 
 def main() -> None:
@@ -74,242 +73,6 @@ def root(
     ] = False,
 ) -> None:
     """Supervisor middleware (OpenShell RFC 0009): decide what may leave an AI agent's sandbox."""
-
-
-@app.command(epilog="Example:  smw validate policies/ --manifests manifests.yaml")
-def validate(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH", help="Files and folders of YAML; - is standard input.")
-    ],
-    manifests: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Manifests recorded with smw describe -o yaml; repeatable."),
-    ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Ask the services themselves.")] = False,
-    credentials: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Holds tls.crt, tls.key, ca.crt for --live.")
-    ] = None,
-    allow_loopback: LoopbackOption = False,
-    form: Annotated[
-        Form, typer.Option("--format", metavar="FORM", help="text, or github: annotations of a CI run.")
-    ] = Form.TEXT,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Check registrations, policies and sandboxes.
-
-    Every problem is shown at once; the exit code is 1 if there is one.
-    """
-    from supervisor_middleware.cli import validate_render
-    from supervisor_middleware.cli.validate import Options, run
-    from supervisor_middleware.model.settings import Knowledge, Loopback
-
-    if form is Form.GITHUB and output is not Output.TABLE:
-        raise InvalidInput("--format github and --output exclude each other: annotations, or a value")
-    shown = validate_render.Form.GITHUB if form is Form.GITHUB else validate_render.Form(output.value)
-    options = Options(
-        paths=tuple(paths),
-        manifests=tuple(manifests or ()),
-        knowledge=Knowledge.LIVE if live else Knowledge.OFFLINE,
-        credentials=credentials,
-        loopback=Loopback.ALLOWED if allow_loopback else Loopback.REFUSED,
-        form=shown,
-    )
-    raise typer.Exit(run(options))
-
-
-@app.command(epilog="Example:  smw standalone examples/quickstart")
-def standalone(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="YAML files: registrations, policies, sandboxes.")],
-    state: StateOption = None,
-) -> None:
-    """Run the control plane over a folder, no cluster.
-
-    Settings come from the environment (SMW_...) too.
-    """
-    from supervisor_middleware.apps.standalone import run_standalone
-    from supervisor_middleware.cli.running import run_until_stopped, settings_of
-    from supervisor_middleware.settings import StandaloneSettings
-
-    settings = settings_of(StandaloneSettings, state=state)
-    run_until_stopped(run_standalone(folder, settings), log_level=settings.log_level)
-
-
-@app.command(epilog="Example:  smw operator --kubeconfig ~/.kube/config")
-def operator(
-    kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Outside a cluster; in-cluster credentials if absent.")
-    ] = None,
-    allow_loopback: LoopbackOption = False,
-) -> None:
-    """Run the Kubernetes operator and its webhook.
-
-    Settings come from the environment (SMW_...) too.
-    """
-    from supervisor_middleware.apps.operator import run_operator
-    from supervisor_middleware.cli.running import run_until_stopped, settings_of
-    from supervisor_middleware.model.settings import Loopback
-    from supervisor_middleware.settings import OperatorSettings
-
-    loopback = Loopback.ALLOWED if allow_loopback else None
-    settings = settings_of(OperatorSettings, kubeconfig=kubeconfig, loopback=loopback)
-    run_until_stopped(run_operator(settings), log_level=settings.log_level)
-
-
-@app.command(epilog="Example:  smw supervisor --sandbox agent --token-file token")
-def supervisor(
-    operator: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="The operator; repeat for its replicas.")
-    ] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="Namespace of the sandbox.")] = None,
-    sandbox: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sandbox; needed.")] = None,
-    trust_bundle: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The operator's trust bundle (PEM).")
-    ] = None,
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Pod-bound token or join token.")] = None,
-    state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where identity and last-known-good are kept.")
-    ] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where agents find the proxy.")] = None,
-    upstream: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Send everything there; by DNS if absent.")
-    ] = None,
-) -> None:
-    """Run the reference supervisor behind Envoy.
-
-    It enrols, follows generations and evaluates every request. Settings come from the environment (SMW_...) too.
-    """
-    from supervisor_middleware.apps.supervisor import run_supervisor
-    from supervisor_middleware.cli.running import run_until_stopped, settings_of
-    from supervisor_middleware.settings import SupervisorSettings
-
-    settings = settings_of(
-        SupervisorSettings,
-        operators=None if operator is None else tuple(operator),
-        namespace=namespace,
-        sandbox=sandbox,
-        trust_bundle=trust_bundle,
-        token_file=token_file,
-        state=state,
-        listen=listen,
-        upstream=upstream,
-    )
-    run_until_stopped(run_supervisor(settings), log_level=settings.log_level)
-
-
-@app.command(epilog="Example:  smw serve terms --tls certs --client-ca .state/standalone/ca.crt")
-def serve(
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="A service this product brings: terms.")],
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:18443",
-    tls: Annotated[Path | None, typer.Option(metavar="DIR", help="Holds tls.crt and tls.key.")] = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Trust bundle that callers must chain to.")
-    ] = None,
-    trust_domain: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Trust domain callers must belong to.")
-    ] = None,
-) -> None:
-    """Serve a bundled middleware service.
-
-    Without --tls it is plaintext, without --client-ca anybody may call.
-    """
-    from supervisor_middleware.cli.running import run_until_stopped
-    from supervisor_middleware.middleware.run import run_service
-
-    if not address.rpartition(":")[2].isdecimal():
-        raise InvalidInput(f"--address {address}: must be HOST:PORT, for example 127.0.0.1:18443")
-
-    def ready(port: int) -> None:
-        typer.echo(f"{service} serves on port {port}, {_manner(tls, client_ca)}", err=True)
-
-    work = run_service(
-        service, address=address, tls_dir=tls, client_ca=client_ca, trust_domain=trust_domain, ready=ready
-    )
-    run_until_stopped(work, log_level="INFO")
-
-
-@app.command(epilog="Example:  smw describe https://middleware.example.com --ca ca.crt -o yaml")
-def describe(
-    endpoint: Annotated[
-        str, typer.Argument(metavar="ENDPOINT", help="https://HOST[:PORT], or http:// for plaintext.")
-    ],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Registration; a released service's binding ID.")
-    ] = "service",
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM certificates in place of the platform's roots.")
-    ] = None,
-    server_name: Annotated[str, typer.Option(metavar="NAME", help="To verify when it differs from the host.")] = "",
-    credentials: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Holds tls.crt, tls.key, ca.crt to present.")
-    ] = None,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="An integer with ms or s.")] = "5s",
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Ask any middleware service what it is.
-
-    With -o yaml its manifest is recorded for smw validate --manifests.
-    """
-    from supervisor_middleware.cli.describe import Target, run
-
-    target = Target(
-        endpoint=endpoint, name=name, ca=ca, server_name=server_name, credentials=credentials, timeout=timeout
-    )
-    raise typer.Exit(run(target, output=output))
-
-
-@app.command(epilog="Example:  smw status --state .state/standalone")
-def status(
-    state: Annotated[
-        Path | None, typer.Option("--state", metavar="DIR", help="State directory of smw standalone.")
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of a cluster; as kubectl finds it if absent.")
-    ] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Show registrations, policies and their rollout.
-
-    The exit code is 1 while something is not Ready or not Programmed.
-    """
-    from supervisor_middleware.cli.status import run
-
-    raise typer.Exit(run(state=state, kubeconfig=kubeconfig, output=output))
-
-
-@app.command(epilog="Example:  smw demo --keep")
-def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the working folder with its logs.")] = False,
-) -> None:
-    """Show the whole loop here, in under a minute.
-
-    Real processes, real TLS and a real Envoy on this machine; no cluster.
-    """
-    from supervisor_middleware.cli.demo import run
-
-    raise typer.Exit(run(keep=keep))
-
-
-@token_app.command("create", epilog="Example:  smw token create quickstart/agent > token")
-def token_create(
-    sandbox: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The sandbox the token is for.")],
-    state: StateOption = None,
-    lifetime: Annotated[
-        str, typer.Option(metavar="TIME", help="How long it may be used: an integer with s, m or h.")
-    ] = "10m",
-) -> None:
-    """Print a join token, good for one enrolment."""
-    from supervisor_middleware.cli.running import settings_of
-    from supervisor_middleware.cli.tokens import create
-    from supervisor_middleware.settings import StandaloneSettings
-
-    settings = settings_of(StandaloneSettings, state=state)
-    typer.echo(create(sandbox, state=settings.state, lifetime=lifetime))
-
-
-def _manner(tls: Path | None, client_ca: Path | None) -> str:
-    if tls is None:
-        return "in plaintext"
-    return "with TLS, for anybody" if client_ca is None else "with TLS, for callers that --client-ca vouches for"
 
 
 if __name__ == "__main__":
