@@ -15,6 +15,7 @@ from typing import Any, Final
 from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
+from supervisor_middleware.cli.limit_words import meaning_of
 from supervisor_middleware.control.conditions import CLASSES, ConditionReason
 from supervisor_middleware.model import limits
 from supervisor_middleware.model.durations import format_duration
@@ -25,7 +26,7 @@ from supervisor_middleware.telemetry import ControlMetrics, SupervisorMetrics
 from tests.contract.markdown import code, page, table
 from tests.contract.reference_cli import cli, commands
 from tests.contract.reference_resources import resources
-from tests.contract.reference_words import CONDITION_REASONS, FAILURES, LIMITS, REASONS, SETTINGS
+from tests.contract.reference_words import CONDITION_REASONS, FAILURES, REASONS, SETTINGS
 
 _FOLDER: Final = Path("docs/reference")
 
@@ -54,7 +55,7 @@ def limits_page() -> bytes:
     )
     parts = []
     for heading, names in _groups(Path(limits.__file__).read_text(encoding="utf-8")):
-        rows = [(code(n), _number(getattr(limits, n)), LIMITS.get(n, _spelled(n))) for n in names]
+        rows = [(code(n), _number(getattr(limits, n)), meaning_of(n)) for n in names]
         parts += [f"## {heading}", table(("Name", "Value", "What it bounds"), rows)]
     return page("Limits", textwrap.fill(intro, 110), *parts)
 
@@ -91,10 +92,6 @@ def _number(value: object) -> str:
             return f"{value} ({value // limits.KIB} KiB)"
         case _:
             return code(value) if isinstance(value, str) else str(value)
-
-
-def _spelled(name: str) -> str:
-    return name.lower().replace("_", " ")
 
 
 # ----------------------------------------------------------------------------------------------------------- metrics
