@@ -5,7 +5,8 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+import rfc8785
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor_middleware.model import canonical as subject
@@ -27,6 +28,43 @@ def reordered(value: Any) -> Any:
 @given(values)
 def test_key_order_does_not_change_the_bytes(value: Any) -> None:
     assert canonical(value) == canonical(reordered(value))
+
+
+any_text = st.text(st.characters(codec=None))
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | any_text | st.binary(max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(any_text | st.integers(), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def by_the_library(value: Any) -> bytes | None:
+    try:
+        return rfc8785.dumps(subject._with_doubles(value))
+    except (ValueError, UnicodeEncodeError):
+        return None
+
+
+def by_us(value: Any) -> bytes | None:
+    try:
+        return canonical(value)
+    except ValueError:
+        return None
+
+
+@given(anything)
+@example({"\U0001f600": 1, "\uff61": 2})
+@example({"\uff61": 1, "\ue000": 2, "\x7f": 3, '\x00\x1f\b"\\/': "\u2028\t\n\r\f"})
+@example([1e-4, 9.999e-5, 1e15, 1e15 + 0.5, 999999999999999.9, -0.1, 1e16, 5e-324, 100.0, -0.0])
+@example([2**53 - 1, 1 - 2**53, 2**53, True, False, 0])
+@example({1: 2})
+@example("\ud83d\ude00")
+def test_the_quick_way_and_the_library_write_the_same_bytes(value: Any) -> None:
+    assert by_us(value) == by_the_library(value)
 
 
 @given(values)

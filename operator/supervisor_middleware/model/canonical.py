@@ -20,6 +20,14 @@ ParsedJson: TypeAlias = Mapping[str, Any]
 MAX_EXACT_INTEGER: Final = 2**53 - 1
 DIGEST_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"
 
+# The standard encoder is C and twenty times as fast as RFC 8785 in Python; `_is_plain` says where they agree.
+_PLAIN: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
+# RFC 8785 orders keys by UTF-16 code units, Python by code points: alike but for these.
+_BEYOND_UTF16_ORDER: Final = re.compile("[\U00010000-\U0010ffff]")
+_ONLY_STR: Final = frozenset({str})
+
 
 def canonical(value: JsonValue) -> bytes:
     """RFC 8785 bytes of `value`.
@@ -28,6 +36,10 @@ def canonical(value: JsonValue) -> bytes:
         ValueError: a number no double holds exactly, NaN, infinity, or text that is not Unicode.
     """
     try:
+        if _is_plain(value):
+            text = _PLAIN.encode(value)
+            if text.isascii() or not _BEYOND_UTF16_ORDER.search(text):
+                return text.encode()
         return rfc8785.dumps(value)
     except rfc8785.IntegerDomainError:
         return canonical(_with_doubles(value))
@@ -60,6 +72,28 @@ def is_digest(text: str) -> bool:
 def short(value: str) -> str:
     """The first 12 hex digits of a digest, for people."""
     return value.removeprefix("sha256:")[:12]
+
+
+def _is_plain(value: JsonValue) -> bool:
+    """Whether the standard encoder spells every number and key of `value` as RFC 8785 does. Iterative and quick."""
+    pending: list[Any] = [value]
+    for item in pending:
+        kind = type(item)
+        if kind is str or item is None or kind is bool:
+            continue
+        if kind is dict:
+            if not _ONLY_STR.issuperset(map(type, item)):
+                return False
+            pending += item.values()
+        elif kind is list or kind is tuple:
+            pending += item
+        elif kind is int:
+            if not -MAX_EXACT_INTEGER <= item <= MAX_EXACT_INTEGER:
+                return False
+        elif kind is not float or not 1e-4 <= abs(item) < 1e15 or item.is_integer():
+            # Within these bounds Python's shortest text has neither an exponent nor a final .0, like ECMAScript's.
+            return False
+    return True
 
 
 def _with_doubles(value: Any) -> Any:

@@ -11,6 +11,7 @@ from supervisor_middleware.model.limits import MAX_CONFIG_DEPTH
 
 _NUMBER: Final = 9
 _NULL_OR_BOOL: Final = 2
+_COLLECTIONS: Final = (dict, list, tuple)
 
 
 def struct_size(config: JsonObject) -> int:
@@ -21,21 +22,21 @@ def struct_size(config: JsonObject) -> int:
     """
     total = 0
     for key, value in config.items():
-        entry = _delimited(len(key.encode())) + _delimited(_value_size(value))
-        total += _delimited(entry)
+        total += _delimited(_text_size(key) + _delimited(_value_size(value)))
     return total
 
 
 def depth(value: JsonValue) -> int:
-    """How deeply objects and arrays nest; 0 for a scalar. Iterative, so no input can exhaust the stack."""
-    deepest, pending = 0, [(value, 0)]
-    while pending:
-        item, level = pending.pop()
-        deepest = max(deepest, level)
-        if isinstance(item, dict):
-            pending.extend((v, level + 1) for v in item.values())
-        elif isinstance(item, list | tuple):
-            pending.extend((v, level + 1) for v in item)
+    """How deeply objects and arrays nest; 0 for a scalar. Level by level, so no input can exhaust the stack."""
+    deepest, level = 0, [value] if isinstance(value, _COLLECTIONS) and value else []
+    while level:
+        deepest += 1
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if inner and isinstance(inner, _COLLECTIONS)
+        ]
     return deepest
 
 
@@ -53,12 +54,12 @@ def stored_config(value: Any) -> JsonObject:
 
 
 def _value_size(value: JsonValue) -> int:
+    if isinstance(value, str):
+        return _text_size(value)
     if value is None or isinstance(value, bool):
         return _NULL_OR_BOOL
     if isinstance(value, int | float):
         return _NUMBER
-    if isinstance(value, str):
-        return _delimited(len(value.encode()))
     if isinstance(value, dict):
         return _delimited(struct_size(value))
     if isinstance(value, list | tuple):
@@ -66,6 +67,10 @@ def _value_size(value: JsonValue) -> int:
     raise ValueError("holds a value that JSON does not have")
 
 
+def _text_size(text: str) -> int:
+    return _delimited(len(text) if text.isascii() else len(text.encode()))
+
+
 def _delimited(length: int) -> int:
     """A one-byte tag, the length as a varint, and the bytes."""
-    return 1 + max(1, -(-length.bit_length() // 7)) + length
+    return length + 2 if length < 128 else 1 + -(-length.bit_length() // 7) + length
