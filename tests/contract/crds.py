@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from supervisor_middleware.cli.editor_schema import inlined
 from supervisor_middleware.model.fields import cel
 from supervisor_middleware.model.limits import MAX_ID_LENGTH
 from supervisor_middleware.model.resources import SPECS
@@ -106,7 +107,7 @@ def crds() -> dict[Path, bytes]:
 def structural(model: type[BaseModel]) -> dict[str, Any]:
     """A structural schema of `model`."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
-    return _convert(schema, schema.get("$defs", {}))
+    return inlined(schema, schema.get("$defs", {}), dropped=_DROPPED)
 
 
 def _crd(kind: Kind) -> dict[str, Any]:
@@ -160,20 +161,6 @@ def _crd(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _convert(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    schema = _resolved(schema, defs)
-    result = {k: v for k, v in schema.items() if k not in _DROPPED and not (k == "default" and v is None)}
-    if "properties" in schema:
-        result["properties"] = {k: _convert(v, defs) for k, v in schema["properties"].items()}
-    elif isinstance(schema.get("additionalProperties"), Mapping):
-        result["additionalProperties"] = _convert(schema["additionalProperties"], defs)
-    if "const" in schema:
-        result["enum"] = [schema["const"]]
-    if "items" in schema:
-        result["items"] = _convert(schema["items"], defs)
-    return result
-
-
 def _described(schema: dict[str, Any], *, at: str) -> dict[str, Any]:
     """With the reference's words, its links left out, where the model has none: `kubectl explain` shows them."""
     for name, inner in schema.get("properties", {}).items():
@@ -183,18 +170,6 @@ def _described(schema: dict[str, Any], *, at: str) -> dict[str, Any]:
         _described(inner, at=path)
         _described(inner.get("items", {}), at=f"{path}[]")
     return schema
-
-
-def _resolved(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    """References and `X | None` replaced by X, what stands beside them kept."""
-    merged = dict(schema)
-    while "$ref" in merged or "anyOf" in merged:
-        if "$ref" in merged:
-            inner = defs[merged.pop("$ref").rpartition("/")[2]]
-        else:
-            (inner,) = (s for s in merged.pop("anyOf") if s.get("type") != "null")
-        merged = {**inner, **merged}
-    return merged
 
 
 class _Dumper(yaml.SafeDumper):

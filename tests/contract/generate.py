@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tests.contract.crds import crds
+from tests.contract.editor_schema import editor_schema
 from tests.contract.protobuf import protobuf_code
 from tests.contract.reference import reference
 
@@ -35,6 +36,7 @@ GENERATORS: Final = (
     Generator(produce=protobuf_code, owns=("operator/supervisor_middleware/wire/gen/*.py*",)),
     Generator(produce=crds, owns=("crds/*.yaml",)),
     Generator(produce=reference, owns=("docs/reference/*.md",)),
+    Generator(produce=editor_schema, owns=("docs/reference/*.json",)),
 )
 
 
