@@ -254,14 +254,33 @@ class Terminal(io.StringIO):
 
 
 def test_progress_is_for_terminals_and_for_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 0.5, 2.0, 2.01, 3.0])
+    clock = iter([0.0, 0.5, 2.0, 2.01, 3.0, 4.0, 5.0])
     monkeypatch.setattr("supervisor_middleware.cli.validate.time.monotonic", lambda: next(clock))
     err = Terminal()
     progress = Progress(err)
     for done in range(4):
         progress.read(done, 9)
+    progress.drafted(0, 0)
+    progress.checked(2, 2)
     progress.clear()
-    assert err.getvalue() == "\r\x1b[Kreading 1 of 9 files\r\x1b[Kreading 3 of 9 files\r\x1b[K"
+    assert err.getvalue().split("\r\x1b[K") == [
+        "",
+        "[===                           ]  11 %  reading 1 of 9 files",
+        "[==========                    ]  33 %  reading 3 of 9 files",
+        "[                              ]   0 %  reading 0 of 0 policies",
+        "[==============================] 100 %  checking 2 of 2 policies",
+        "",
+    ]
+
+
+def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor_middleware.cli.validate._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("supervisor_middleware.cli.validate._REDRAW_SECONDS", -1.0)
+    err = io.StringIO()
+    progress = Progress(err)
+    progress.read(1, 9)
+    progress.clear()
+    assert err.getvalue() == ""
 
 
 def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:

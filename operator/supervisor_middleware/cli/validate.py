@@ -15,7 +15,7 @@ from typing import Final, TextIO
 
 from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.manifest_files import read_manifests
-from supervisor_middleware.cli.validate_judge import accept, drafts_of, judge, questions_of, recorded
+from supervisor_middleware.cli.validate_judge import accept, drafts_of, judge, policies_of, questions_of, recorded
 from supervisor_middleware.cli.validate_render import Form, Result, render
 from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
@@ -32,6 +32,7 @@ from supervisor_middleware.sources.folder import FolderSource
 ASK_DEADLINE: Final = timedelta(seconds=60)
 _QUIET_SECONDS: Final = 1.0
 _REDRAW_SECONDS: Final = 0.1
+_BAR_WIDTH: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ async def validate(options: Options, *, progress: "Progress") -> Result:
     manifests, about_manifests = read_manifests(options.manifests)
     client = RegistryClient(lambda: identity)
     try:
-        found = await _judged(snapshot, client, manifests=manifests, options=options)
+        found = await _judged(snapshot, client, manifests=manifests, options=options, progress=progress)
     finally:
         await client.close()
     return Result(
@@ -88,16 +89,25 @@ async def validate(options: Options, *, progress: "Progress") -> Result:
 
 
 async def _judged(
-    snapshot: Snapshot, client: RegistryClient, *, manifests: dict[str, Manifest], options: Options
+    snapshot: Snapshot,
+    client: RegistryClient,
+    *,
+    manifests: dict[str, Manifest],
+    options: Options,
+    progress: "Progress",
 ) -> Report:
     settings = CompilerSettings(builtins=BUILTIN_BINDINGS, loopback=options.loopback, knowledge=options.knowledge)
     drafts, about_drafts = drafts_of(snapshot, settings)
     is_live = options.knowledge is Knowledge.LIVE
     descriptions = await describe_all(client, drafts) if is_live else recorded(drafts, manifests)
     registry = accept(drafts, descriptions, manifests=manifests, settings=settings)
-    asked = questions_of(snapshot, registry.bindings, settings=settings)
+    policies = policies_of(snapshot, progress.drafted)
+    asked = questions_of(policies, registry.bindings, settings=settings)
     verdicts = await ask_all(asked, client=client, builtins=BUILTINS, deadline=ASK_DEADLINE)
-    return merge((about_drafts, registry.report, judge(snapshot, registry, verdicts=verdicts, settings=settings)))
+    found = judge(
+        policies, snapshot.sandboxes, registry, verdicts=verdicts, settings=settings, progress=progress.checked
+    )
+    return merge((about_drafts, registry.report, found))
 
 
 class Progress:
@@ -106,22 +116,38 @@ class Progress:
     def __init__(self, err: TextIO) -> None:
         self._err = err
         self._began = self._drawn = time.monotonic()
+        self._is_terminal = err.isatty()
         self._is_shown = False
 
     def read(self, done: int, total: int) -> None:
         """Hear of files read, of how many."""
-        now = time.monotonic()
-        if now - self._began < _QUIET_SECONDS or now - self._drawn < _REDRAW_SECONDS or not self._err.isatty():
-            return
-        self._drawn, self._is_shown = now, True
-        self._err.write(f"\r\x1b[Kreading {done} of {total} files")
-        self._err.flush()
+        self._show("reading", done, total, "files")
+
+    def drafted(self, done: int, total: int) -> None:
+        """Hear of policies taken apart, of how many."""
+        self._show("reading", done, total, "policies")
+
+    def checked(self, done: int, total: int) -> None:
+        """Hear of policies judged, of how many."""
+        self._show("checking", done, total, "policies")
 
     def clear(self) -> None:
         """Leave no trace."""
         if self._is_shown:
             self._err.write("\r\x1b[K")
             self._err.flush()
+
+    def _show(self, verb: str, done: int, total: int, noun: str) -> None:
+        if not self._is_terminal:
+            return
+        now = time.monotonic()
+        if now - self._began < _QUIET_SECONDS or now - self._drawn < _REDRAW_SECONDS:
+            return
+        self._drawn, self._is_shown = now, True
+        share = done / max(total, 1)
+        bar = ("=" * int(share * _BAR_WIDTH)).ljust(_BAR_WIDTH)
+        self._err.write(f"\r\x1b[K[{bar}] {int(share * 100):3} %  {verb} {done} of {total} {noun}")
+        self._err.flush()
 
 
 def _require_paths(paths: Sequence[Path]) -> None:

@@ -3,16 +3,17 @@
 Nothing is in force here, so nobody is older: of two objects that conflict both are told.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import combinations, groupby
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from supervisor_middleware.compiler.binding import Bindings, bind
+from supervisor_middleware.compiler.checks import PolicyInput
 from supervisor_middleware.compiler.composition import compose, selects
-from supervisor_middleware.compiler.drafts import draft_policy
-from supervisor_middleware.compiler.pipeline import compile_policy
+from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
+from supervisor_middleware.compiler.pipeline import compile_draft
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.model.manifest import Manifest
@@ -28,6 +29,13 @@ from supervisor_middleware.sources.folder import UNDATED
 
 _MAX_PAIRED: Final = 100
 """Policies of one namespace that are compared pair by pair when no sandbox says which ones meet."""
+
+
+T = TypeVar("T")
+Policy: TypeAlias = tuple[PolicyDraft, list[Violation]]
+"""A policy as far as it can be read, with every structural violation: drafted once, then asked about and judged."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Hears of what is done, of how much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,26 +84,50 @@ def accept(
     return Registry(bindings=bind(accepted, settings.builtins), pending=tuple(pending), report=merge(reports))
 
 
-def questions_of(snapshot: Snapshot, bindings: Bindings, *, settings: CompilerSettings) -> tuple[Question, ...]:
+def policies_of(snapshot: Snapshot, progress: Progress) -> tuple[Policy, ...]:
+    """The policies before anyone is asked."""
+    return tuple(draft_policy(stored) for stored in _counted(snapshot.policies, progress))
+
+
+def questions_of(
+    policies: Iterable[Policy], bindings: Bindings, *, settings: CompilerSettings
+) -> tuple[Question, ...]:
     """What has to be asked: offline only what is answered in this process."""
-    every = (q for p in snapshot.policies for q in questions(draft_policy(p)[0], bindings))
+    every = (q for draft, _ in policies for q in questions(draft, bindings))
     return tuple(q for q in every if settings.knowledge is Knowledge.LIVE or q.bound.registration is None)
 
 
 def judge(
-    snapshot: Snapshot, registry: Registry, *, verdicts: Mapping[VerdictKey, Verdict], settings: CompilerSettings
+    policies: Sequence[Policy],
+    sandboxes: Sequence[Sandbox],
+    registry: Registry,
+    *,
+    verdicts: Mapping[VerdictKey, Verdict],
+    settings: CompilerSettings,
+    progress: Progress,
 ) -> Report:
     """Everything that is wrong with the policies, each by itself and together."""
-    compiled = [
-        compile_policy(p, bindings=registry.bindings, verdicts=verdicts, settings=settings, pending=registry.pending)
-        for p in snapshot.policies
-    ]
-    revisions = [c.revision for c in compiled if c.revision is not None]
+    reports: list[Report] = []
+    revisions: list[Revision] = []
+    for draft, structural in _counted(policies, progress):
+        given = PolicyInput(
+            draft=draft, bindings=registry.bindings, verdicts=verdicts, settings=settings, pending=registry.pending
+        )
+        compiled = compile_draft(given, structural)
+        reports.append(compiled.report)
+        if compiled.revision is not None:
+            revisions.append(compiled.revision)
     together = report(
-        _conflicts(snapshot.sandboxes, revisions, bindings=registry.bindings, settings=settings),
-        _possible_conflicts(snapshot.sandboxes, revisions, bindings=registry.bindings, settings=settings),
+        _conflicts(sandboxes, revisions, bindings=registry.bindings, settings=settings),
+        _possible_conflicts(sandboxes, revisions, bindings=registry.bindings, settings=settings),
     )
-    return merge((*(c.report for c in compiled), together))
+    return merge((*reports, together))
+
+
+def _counted(items: Sequence[T], progress: Progress) -> Iterator[T]:
+    for number, item in enumerate(items):
+        progress(number, len(items))
+        yield item
 
 
 def _elsewhere(name: str, manifest: Manifest) -> Registration:

@@ -19,10 +19,14 @@ BUILTIN_ENDPOINT: Final = "builtin:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A binding and who serves it; `registration` None for a built-in."""
+    """A binding and who serves it; `registration` None for a built-in.
+
+    `manifest_digest` is of the manifest that offers the binding, for the verdict's key: digested once, asked often.
+    """
 
     binding: Binding
     registration: Registration | None
+    manifest_digest: str
 
     @property
     def max_body_bytes(self) -> int:
@@ -40,11 +44,6 @@ class Bound:
     def endpoint(self) -> str:
         """Where verdicts come from, for their key."""
         return BUILTIN_ENDPOINT if self.registration is None else self.registration.connection.endpoint
-
-    @property
-    def manifest_digest(self) -> str:
-        """Of the manifest that offers the binding, for the verdict's key."""
-        return BUILTIN_ENDPOINT if self.registration is None else self.registration.manifest.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +63,15 @@ class Bindings:
 
 def bind(registrations: Iterable[Registration], builtins: Iterable[Binding]) -> Bindings:
     """Index accepted registrations; of two that claim an ID or a name the older stands (creation, then name)."""
-    found = {b.id: Bound(binding=b, registration=None) for b in builtins}
+    found = {b.id: Bound(binding=b, registration=None, manifest_digest=BUILTIN_ENDPOINT) for b in builtins}
     ordered = sorted(registrations, key=lambda r: (r.created_at, r.name, r.uid))
     # A generation knows services by name: two of one name must not be taken for each other.
     by_name = {r.name: r for r in reversed(ordered)}
     for registration in sorted(by_name.values(), key=lambda r: (r.created_at, r.name)):
-        for binding in registration.manifest.bindings:
-            if is_usable(binding):
-                found.setdefault(binding.id, Bound(binding=binding, registration=registration))
+        manifest = registration.manifest
+        digest = manifest.digest
+        for binding in filter(is_usable, manifest.bindings):
+            found.setdefault(binding.id, Bound(binding=binding, registration=registration, manifest_digest=digest))
     return Bindings(found)
 
 
