@@ -82,8 +82,19 @@ def test_keys_that_become_equal_in_json_are_the_same_key() -> None:
     assert len(problems('{"a": {"b": 1, "b": 2}}')) == 1
 
 
+def test_long_words_mean_what_short_ones_do() -> None:
+    zeros = "0" * 70
+    assert values(f"{{{zeros}7: {zeros}8.5, {'k' * 70}: {'v' * 70}}}") == [{"7": 8.5, "k" * 70: "v" * 70}]
+
+
 def test_a_merged_key_may_be_overridden() -> None:
     assert values("a: &a {x: 1}\nb: {<<: *a, x: 2}\n") == [{"a": {"x": 1}, "b": {"x": 2}}]
+
+
+def test_a_merge_hides_no_key_that_was_written_twice() -> None:
+    twice = [(2, "the key x is there twice; kubectl would drop one of them")]
+    assert problems("a: &a {x: 1}\nb: {x: 1, <<: *a, x: 2}\n") == twice
+    assert problems("a: &a {x: 1}\nb: {<<: *a, x: 1, x: 2}\n") == twice
 
 
 @pytest.mark.parametrize(

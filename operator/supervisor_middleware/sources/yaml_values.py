@@ -5,9 +5,9 @@ input exhausts the interpreter. An alias costs what it expands to (billion laugh
 kubectl is silent and people lose (a key that is there twice, a tag that is dropped), it is a problem here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -16,13 +16,9 @@ from supervisor_middleware.model.canonical import JsonValue
 from supervisor_middleware.model.limits import MIB
 from supervisor_middleware.model.violation import Reason
 from supervisor_middleware.sources.problems import MAX_PROBLEMS, Problem, Refused, syntax_problem
-from supervisor_middleware.sources.scalars import (
-    TAG_PREFIX,
-    NotResolvable,
-    resolve_key,
-    resolve_plain,
-    resolve_tagged,
-)
+from supervisor_middleware.sources.scalars import TAG_PREFIX, NotResolvable
+from supervisor_middleware.sources.yaml_nodes import Cell, Frame
+from supervisor_middleware.sources.yaml_scalars import key_of, value_of
 
 MAX_DEPTH: Final = 100
 MAX_EXPANDED_BYTES: Final = 16 * MIB
@@ -30,6 +26,8 @@ MAX_EXPANDED_BYTES: Final = 16 * MIB
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE: Final = "<<"
 _MAX_KEY_SHOWN: Final = 64
+_MAPPING_TAGS: Final = frozenset({"!", TAG_PREFIX + "map"})
+_SEQUENCE_TAGS: Final = frozenset({"!", TAG_PREFIX + "seq"})
 
 
 @dataclass(slots=True)
@@ -49,199 +47,214 @@ def build(text: str, *, first_line: int, lines: dict[str, int] | None = None) ->
     """
     builder = _Builder(first_line, lines)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
+        builder.take_all(_LOADER(text))
     except yaml.YAMLError as error:
         raise Refused(syntax_problem(error, first_line=first_line)) from None
     return builder.built
 
 
-@dataclass(slots=True)
-class _Cell:
-    """A node that an alias may mean; not ready while it is still being read."""
+class _Events(Protocol):
+    """A parser, as far as it is used here."""
 
-    value: JsonValue = None
-    nodes: int = 1
-    size: int = 0
-    is_ready: bool = False
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A collection being read."""
-
-    cell: _Cell
-    mapping: dict[str, JsonValue] | None
-    items: list[JsonValue]
-    seen: set[str]
-    key: str | None = None
-    is_merge: bool = False
-    merges: bool = False
-    """Whether this is the sequence behind a `<<`."""
-
-    @property
-    def awaits_key(self) -> bool:
-        """Whether the next node is the key of a mapping."""
-        return self.mapping is not None and self.key is None and not self.is_merge
+    def get_event(self) -> yaml.Event | None: ...
 
 
 class _Builder:
-    """Takes events in order. The rules of yaml/v2: `decode.go`."""
+    """Takes events in order. The rules of yaml/v2: `decode.go`.
+
+    The hot path of reading ten thousand files: no object, mark or path is made for a node that does not need it.
+    """
 
     def __init__(self, first_line: int, lines: dict[str, int] | None) -> None:
         self.built = Built()
         self._lines = lines
         self._first_line = first_line
-        self._stack: list[_Frame] = []
-        self._anchors: dict[str, _Cell] = {}
+        self._stack: list[Frame] = []
+        self._anchors: dict[str, Cell] = {}
         self._decoded = 0
         self._aliased = 0
+        self._expanded = 0
         self._documents = 0
-        self._line = first_line
+        self._event: yaml.Event | None = None
 
-    def take(self, event: yaml.Event) -> None:
-        """Advance by one event."""
-        self._line = self._first_line + (event.start_mark.line if event.start_mark is not None else 0)
-        if isinstance(event, yaml.ScalarEvent):
-            self._scalar(event)
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(event.anchor or "")
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._open(event)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._close()
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                raise self._refused(
-                    "is no YAML: kubectl reads nothing after the end of the first document",
-                    "begin the next one with a line ---",
-                )
+    def take_all(self, events: _Events) -> None:
+        """Everything until the end of the stream."""
+        takers: dict[type[yaml.Event], Callable[[Any], None]] = {
+            yaml.ScalarEvent: self._scalar,
+            yaml.AliasEvent: self._alias,
+            yaml.MappingStartEvent: self._open_mapping,
+            yaml.SequenceStartEvent: self._open_sequence,
+            yaml.MappingEndEvent: self._close,
+            yaml.SequenceEndEvent: self._close,
+            yaml.DocumentStartEvent: self._document,
+        }
+        while (event := events.get_event()) is not None:
+            self._event = event
+            take = takers.get(type(event))
+            if take is not None:
+                take(event)
+
+    @property
+    def _line(self) -> int:
+        mark = None if self._event is None else self._event.start_mark
+        return self._first_line + (mark.line if mark is not None else 0)
+
+    def _document(self, _event: yaml.DocumentStartEvent) -> None:
+        self._documents += 1
+        if self._documents > 1:
+            raise self._refused(
+                "is no YAML: kubectl reads nothing after the end of the first document",
+                "begin the next one with a line ---",
+            )
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
-        frame = self._stack[-1] if self._stack else None
-        cell = self._cell(event.anchor)
-        cell.size = len(event.value) + 4
-        self._spend(1, cell.size)
-        cell.is_ready = True
-        if frame is not None and frame.awaits_key:
-            self._key(frame, event)
-            cell.value = event.value
+        text: str = event.value
+        size = len(text) + 4
+        self._decoded += 1
+        self._expanded += size
+        if self._aliased or self._expanded > MAX_EXPANDED_BYTES:
+            self._require_moderation()
+        if self._stack and self._stack[-1].awaits_key:
+            if event.anchor is not None:
+                self._anchors[event.anchor] = Cell(value=text, size=size, is_ready=True)
+            self._key(self._stack[-1], event)
             return
-        self._mark()
+        if self._lines is not None:
+            self._mark(self._lines)
+        value: JsonValue = None
         try:
-            cell.value = _resolve(event)
+            value = value_of(event)
         except NotResolvable as error:
             self._problem(str(error), "quote it")
-        self._add(cell)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = Cell(value=value, size=size, is_ready=True)
+        self._add(value, nodes=1, size=size)
 
-    def _key(self, frame: _Frame, event: yaml.ScalarEvent) -> None:
-        if event.value == _MERGE and (event.implicit[0] or event.tag == TAG_PREFIX + "merge"):
-            frame.is_merge = True
+    def _key(self, frame: Frame, event: yaml.ScalarEvent) -> None:
+        text: str = event.value
+        if text == _MERGE and (event.implicit[0] or event.tag == TAG_PREFIX + "merge"):
+            frame.is_merge, frame.awaits_key = True, False
             return
         try:
-            is_plain = event.tag is None and event.implicit[0]
-            key = resolve_key(event.value) if is_plain else _tagged_key(event)
+            key = key_of(event)
         except NotResolvable as error:
             raise self._refused(f"the key {error}", "quote it") from None
         self._set_key(frame, key)
 
-    def _set_key(self, frame: _Frame, key: str) -> None:
-        if key in frame.seen:
+    def _set_key(self, frame: Frame, key: str) -> None:
+        frame.key, frame.awaits_key = key, False
+        if frame.seen is not None:
+            is_twice = key in frame.seen
+            frame.seen.add(key)
+        else:
+            is_twice = frame.mapping is not None and key in frame.mapping
+        if is_twice:
             shown = "".join(c if c.isprintable() else "?" for c in key[:_MAX_KEY_SHOWN])
-            frame.key = key
             self._problem(f"the key {shown} is there twice; kubectl would drop one of them", "rename or remove one")
-        frame.seen.add(key)
-        frame.key = key
 
-    def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
-        is_mapping = isinstance(event, yaml.MappingStartEvent)
-        parent = self._stack[-1] if self._stack else None
-        if parent is not None and parent.awaits_key:
+    def _open_mapping(self, event: yaml.MappingStartEvent) -> None:
+        if event.tag is not None and event.tag not in _MAPPING_TAGS:
+            self._drop_tag()
+        self._open(event, {}, merges=False)
+
+    def _open_sequence(self, event: yaml.SequenceStartEvent) -> None:
+        if event.tag is not None and event.tag not in _SEQUENCE_TAGS:
+            self._drop_tag()
+        self._open(event, None, merges=bool(self._stack) and self._stack[-1].is_merge)
+
+    def _open(
+        self,
+        event: yaml.MappingStartEvent | yaml.SequenceStartEvent,
+        mapping: dict[str, JsonValue] | None,
+        *,
+        merges: bool,
+    ) -> None:
+        if self._stack and self._stack[-1].awaits_key:
             raise self._refused("a key must be a string, not an object or a list", "quote it if it is text")
         if len(self._stack) >= MAX_DEPTH:
             raise self._refused(f"nests deeper than {MAX_DEPTH} levels", "", reason=Reason.TOO_LARGE)
-        if event.tag not in {None, "!", TAG_PREFIX + ("map" if is_mapping else "seq")}:
-            self._problem("has a tag, which kubectl would drop", "remove the tag")
-        self._mark()
-        self._spend(1, 2)
-        merges = parent is not None and parent.is_merge and not is_mapping
-        frame = _Frame(
-            cell=self._cell(event.anchor), mapping={} if is_mapping else None, items=[], seen=set(), merges=merges
-        )
-        frame.cell.size = 2
-        self._stack.append(frame)
+        if self._lines is not None:
+            self._mark(self._lines)
+        self._decoded += 1
+        self._expanded += 2
+        if self._aliased or self._expanded > MAX_EXPANDED_BYTES:
+            self._require_moderation()
+        cell = None
+        if event.anchor is not None:
+            cell = self._anchors[event.anchor] = Cell()
+        self._stack.append(Frame(cell, mapping, merges=merges))
 
-    def _close(self) -> None:
+    def _close(self, _event: yaml.MappingEndEvent | yaml.SequenceEndEvent) -> None:
         frame = self._stack.pop()
-        frame.cell.value = frame.items if frame.mapping is None else frame.mapping
-        frame.cell.is_ready = True
-        self._add(frame.cell)
+        value: JsonValue = frame.items if frame.mapping is None else frame.mapping
+        cell = frame.cell
+        if cell is not None:
+            cell.value, cell.nodes, cell.size, cell.is_ready = value, frame.nodes, frame.size, True
+        self._add(value, nodes=frame.nodes, size=frame.size)
 
-    def _alias(self, anchor: str) -> None:
-        cell = self._anchors.get(anchor)
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        cell = self._anchors.get(event.anchor or "")
         if cell is None:
             raise self._refused("an alias has no anchor before it", "define it with & first, in the same document")
         if not cell.is_ready:
             raise self._refused("an anchor's value contains itself", "")
         self._aliased += cell.nodes
-        self._spend(1 + cell.nodes, cell.size)
+        self._decoded += 1 + cell.nodes
+        self._expanded += cell.size
+        self._require_moderation()
         frame = self._stack[-1] if self._stack else None
         if frame is not None and frame.awaits_key:
             self._alias_as_key(frame, cell)
             return
-        self._mark()
-        self._add(cell)
+        if self._lines is not None:
+            self._mark(self._lines)
+        self._add(cell.value, nodes=cell.nodes, size=cell.size)
 
-    def _alias_as_key(self, frame: _Frame, cell: _Cell) -> None:
+    def _alias_as_key(self, frame: Frame, cell: Cell) -> None:
         if not isinstance(cell.value, str):
             raise self._refused("an alias as a key must mean a string", "write the key out")
         self._set_key(frame, cell.value)
 
-    def _add(self, cell: _Cell) -> None:
+    def _add(self, value: JsonValue, *, nodes: int, size: int) -> None:
         if not self._stack:
-            self.built.value = cell.value
-            self.built.expanded = cell.size
+            self.built.value = value
+            self.built.expanded = size
             return
         frame = self._stack[-1]
-        frame.cell.nodes += cell.nodes
-        frame.cell.size += cell.size
+        frame.nodes += nodes
+        frame.size += size
         if frame.mapping is None:
-            if frame.merges and not isinstance(cell.value, dict):
+            if frame.merges and not isinstance(value, dict):
                 raise self._refused("<< merges only mappings", "")
-            frame.items.append(cell.value)
-        elif frame.is_merge:
-            self._merge(frame.mapping, cell.value)
-            frame.is_merge = False
+            frame.items.append(value)
         elif frame.key is not None:
-            frame.mapping[frame.key] = cell.value
-            frame.key = None
+            frame.mapping[frame.key] = value
+            frame.key, frame.awaits_key = None, True
+        else:
+            self._merge(frame, frame.mapping, value)
 
-    def _merge(self, into: dict[str, JsonValue], value: JsonValue) -> None:
+    def _merge(self, frame: Frame, into: dict[str, JsonValue], value: JsonValue) -> None:
         """yaml/v2 merges where the `<<` stands: it overrides what stands before, and is overridden after."""
+        if frame.seen is None:
+            frame.seen = set(into)
         for item in reversed(value) if isinstance(value, list) else [value]:
             if not isinstance(item, dict):
                 raise self._refused("<< merges only mappings", "")
             into.update(item)
+        frame.is_merge, frame.awaits_key = False, True
 
-    def _cell(self, anchor: str | None) -> _Cell:
-        cell = _Cell()
-        if anchor is not None:
-            self._anchors[anchor] = cell
-        return cell
-
-    def _spend(self, nodes: int, size: int) -> None:
-        self._decoded += nodes
-        self.built.expanded += size
+    def _require_moderation(self) -> None:
         excessive = self._aliased > 100 and self._decoded > 1000  # yaml/v2's own numbers
         if (excessive and self._aliased / self._decoded > _allowed_ratio(self._decoded)) or (
-            self.built.expanded > MAX_EXPANDED_BYTES
+            self._expanded > MAX_EXPANDED_BYTES
         ):
             raise self._refused("aliases expand to too much", "write it out", reason=Reason.TOO_LARGE)
 
-    def _mark(self) -> None:
-        if self._lines is not None:
-            self._lines.setdefault(self._path(), self._line)
+    def _drop_tag(self) -> None:
+        self._problem("has a tag, which kubectl would drop", "remove the tag")
+
+    def _mark(self, lines: dict[str, int]) -> None:
+        lines.setdefault(self._path(), self._line)
 
     def _path(self) -> str:
         return path_of(self._segments())
@@ -259,20 +272,6 @@ class _Builder:
 
     def _refused(self, message: str, hint: str, *, reason: Reason = Reason.MALFORMED) -> Refused:
         return Refused(Problem(line=self._line, reason=reason, message=message, hint=hint, path=self._path()))
-
-
-def _resolve(event: yaml.ScalarEvent) -> JsonValue:
-    if event.tag == "!" or (event.tag is None and not event.implicit[0]):
-        return event.value
-    if event.tag is None:
-        return resolve_plain(event.value)
-    return resolve_tagged(event.tag.removeprefix(TAG_PREFIX) if event.tag.startswith(TAG_PREFIX) else "", event.value)
-
-
-def _tagged_key(event: yaml.ScalarEvent) -> str:
-    if event.tag in {None, "!", TAG_PREFIX + "str"}:
-        return event.value
-    raise NotResolvable("has a tag")
 
 
 def _allowed_ratio(decoded: int) -> float:
