@@ -5,9 +5,11 @@ that could not be asked.
 """
 
 import asyncio
+import gc
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -52,7 +54,8 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
     out, err = out or sys.stdout, err or sys.stderr
     progress = Progress(err)
     try:
-        result = asyncio.run(validate(options, progress=progress))
+        with _uncollected():
+            result = asyncio.run(validate(options, progress=progress))
     except SupervisorMiddlewareError as error:
         err.write(f"smw: {error}\n")
         return 2
@@ -148,6 +151,18 @@ class Progress:
         bar = ("=" * int(share * _BAR_WIDTH)).ljust(_BAR_WIDTH)
         self._err.write(f"\r\x1b[K[{bar}] {int(share * 100):3} %  {verb} {done} of {total} {noun}")
         self._err.flush()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for cycles while a folder is read: it takes a tenth of the time and finds nothing to free."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _require_paths(paths: Sequence[Path]) -> None:

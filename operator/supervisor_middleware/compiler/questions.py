@@ -39,7 +39,7 @@ def questions(draft: PolicyDraft, bindings: Bindings, *, accepted: Revision | No
     Not those whose answer `accepted`, the policy's last-known-good, holds already.
     """
     held = frozenset[str]() if accepted is None else accepted.verdicts
-    return tuple({q.key: q for q in _each(draft, bindings) if q.digest not in held}.values())
+    return tuple({q.key: q for q in _each(draft, bindings) if not held or q.digest not in held}.values())
 
 
 def question_for(entry: EntryDraft, bound: Bound | None) -> Question | None:
