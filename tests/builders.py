@@ -15,7 +15,7 @@ from supervisor_middleware.model.limits import MAX_BODY_BYTES
 from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Operation, Phase
 from supervisor_middleware.model.registration import ClientAuthentication, Connection, Registration
 from supervisor_middleware.model.revision import Entry, Revision, Unresolved
-from supervisor_middleware.model.sandbox import Sandbox
+from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
 from supervisor_middleware.model.selectors import Operator, Requirement, Selector
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, Unselected
 from supervisor_middleware.model.snapshot import Stored
@@ -23,6 +23,7 @@ from supervisor_middleware.model.violation import Subject
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAMESPACE: Final = "team-a"
+NAMESPACES: Final = {name: {NAMESPACE_LABEL: name} for name in (NAMESPACE, "team-b", "team-c")}
 REDACTOR: Final = "acme/redactor"
 REGEX: Final = "openshell/regex"
 
@@ -155,15 +156,20 @@ def an_accepted_registration(
     max_body_bytes: int = 65536,
     manifest: Manifest | None = None,
     declared_bindings: Sequence[str] = (),
+    claims: Sequence[str] | None = None,
 ) -> Registration:
+    offered = manifest or a_manifest()
+    if claims is None:
+        claims = declared_bindings or [b.id for b in offered.bindings]
     return Registration(
         name=name,
         uid=uid or f"uid-of-{name}",
         created_at=created_at,
         connection=connection or a_connection(),
         max_body_bytes=max_body_bytes,
-        manifest=manifest or a_manifest(),
+        manifest=offered,
         declared_bindings=tuple(declared_bindings),
+        claims=tuple(claims),
     )
 
 

@@ -52,7 +52,7 @@ async def run() -> None:
         raise AssertionError("the benchmark's policy must compile")
 
     def compose_it() -> object:
-        generation, _ = compose(a_sandbox(), (revision,), bindings=bindings, settings=settings)
+        generation, _ = compose(a_sandbox(), (revision,), namespace_labels={}, bindings=bindings, settings=settings)
         return seal(generation)
 
     show("compose_and_seal_generation", seconds_each(compose_it, times=500) * 1e6, "us")

@@ -49,7 +49,7 @@ worlds = st.lists(st.tuples(policies, st.integers(0, 2)), max_size=6).map(
 
 
 def composed(revisions: list[Revision]) -> Generation:
-    return compose(a_sandbox(), revisions, bindings=BINDINGS, settings=some_settings())[0]
+    return compose(a_sandbox(), revisions, namespace_labels={}, bindings=BINDINGS, settings=some_settings())[0]
 
 
 @given(worlds)
@@ -143,7 +143,7 @@ def test_conflicts_without_end_still_make_a_generation_that_can_be_sent() -> Non
         )
         for name in range(300)
     ]
-    generation, _ = compose(a_sandbox(), policies, bindings=BINDINGS, settings=some_settings())
+    generation, _ = compose(a_sandbox(), policies, namespace_labels={}, bindings=BINDINGS, settings=some_settings())
     assert len(generation.payload()) < MAX_STREAM_MESSAGE_BYTES
     *_, last = generation.chain_for("conflicted.example")
     assert (last.on_error, last.unresolved) == (OnError.FAIL_CLOSED, Unresolved.CONFLICTED)

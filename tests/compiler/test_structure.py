@@ -12,7 +12,8 @@ from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_poli
 from supervisor_middleware.compiler.registration import draft_registration, reference_of
 from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.generation import seal, unseal
-from supervisor_middleware.model.resources import SPECS, SandboxPolicySpec
+from supervisor_middleware.model.policy_resources import SandboxPolicySpec
+from supervisor_middleware.model.resources import SPECS
 from supervisor_middleware.model.snapshot import BundleKey, Stored
 from supervisor_middleware.model.violation import Reason, Report, Subject
 from tests.builders import a_policy, a_registration, a_sandbox, an_accepted_registration, some_settings
@@ -104,7 +105,9 @@ def test_any_json_as_a_policy_gives_a_report_and_a_generation(spec: Any) -> None
     assert (outcome.revision is None) == bool(outcome.report.violations)
     running = outcome.revision or outcome.draft.as_unresolved()
     if running is not None:
-        generation, _ = compose(a_sandbox(), [running], bindings=BINDINGS, settings=some_settings())
+        generation, _ = compose(
+            a_sandbox(), [running], namespace_labels={}, bindings=BINDINGS, settings=some_settings()
+        )
         sealed = seal(generation)
         assert unseal(sealed.payload, expected_digest=sealed.digest) == sealed
 

@@ -98,7 +98,7 @@ def compile_world(world: Mapping[str, Any]) -> Outcome:
         running.extend([] if effective is None else [effective])
     sandboxes = {}
     for sandbox in _sandboxes(world):
-        generation, report = compose(sandbox, running, bindings=bindings, settings=settings)
+        generation, report = compose(sandbox, running, namespace_labels={}, bindings=bindings, settings=settings)
         reports.append(report)
         sandboxes[f"{sandbox.namespace}/{sandbox.name}"] = generation
     shown = _shown(merge(reports), registrations.values(), revisions.values(), sandboxes)
@@ -199,8 +199,10 @@ def _register(
         BundleKey(*k.replace("/", " ").replace(" key ", " ").split()): v for k, v in world.get("bundles", {}).items()
     }
     draft, drafted = draft_registration(stored, bundles=bundles, settings=settings)
+    registrations = [_stored(o) for o in world["objects"] if o["kind"] == stored.subject.kind]
+    drafts = [draft_registration(s, bundles=bundles, settings=settings)[0] for s in registrations]
     answer = world.get("manifests", {}).get(draft.name, {"unreachable": "CONNECTION_FAILED"})
-    accepted, judged = accept_registration(draft, _description(answer), others=others.values())
+    accepted, judged = accept_registration(draft, _description(answer), others=others.values(), drafts=drafts)
     return accepted, merge([drafted, judged])
 
 

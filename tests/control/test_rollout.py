@@ -4,11 +4,13 @@ import time
 from datetime import timedelta
 
 from supervisor_middleware.compiler.binding import Bindings, bind
-from supervisor_middleware.control.rollout import LEAVING_GRACE, Composer, Leaving
+from supervisor_middleware.control.leaving import LEAVING_GRACE, Leaving
+from supervisor_middleware.control.rollout import Composer
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.revision import Unresolved
 from supervisor_middleware.model.settings import Unselected
 from tests.builders import (
+    NAMESPACES,
     NOW,
     a_binding,
     a_manifest,
@@ -33,7 +35,9 @@ def other_bindings() -> Bindings:
 
 def test_sandboxes_of_equal_policies_share_one_generation() -> None:
     sandboxes = [a_sandbox(f"s{n}", labels={"app": "x", "n": str(n)}) for n in range(5)]
-    rollout = a_composer().roll_out(sandboxes, [a_revision(labels={"app": "x"})], bindings=BINDINGS)
+    rollout = a_composer().roll_out(
+        sandboxes, [a_revision(labels={"app": "x"})], namespaces=NAMESPACES, bindings=BINDINGS
+    )
     assert len(rollout.generations) == 5
     assert len({id(s) for s in rollout.generations.values()}) == 1
 
@@ -47,9 +51,9 @@ def test_a_tenants_conflicts_cost_the_same_however_many_sandboxes_have_them() ->
     composer, took = a_composer(), dict[int, float]()
     for count in (1, 400):
         sandboxes = [a_sandbox(f"s{n}") for n in range(count)]
-        composer.roll_out(sandboxes, policies, bindings=BINDINGS)
+        composer.roll_out(sandboxes, policies, namespaces=NAMESPACES, bindings=BINDINGS)
         began = time.process_time()
-        found = composer.roll_out(sandboxes, policies, bindings=BINDINGS)
+        found = composer.roll_out(sandboxes, policies, namespaces=NAMESPACES, bindings=BINDINGS)
         took[count] = time.process_time() - began
         assert len(found.conflicts) == 99
         assert len(found.matched["uid-of-team-a-p7"]) == count
@@ -60,49 +64,58 @@ def test_equal_content_of_two_policies_is_not_mixed_up() -> None:
     one = a_revision(name="one", labels={"app": "1"})
     two = a_revision(name="two", labels={"app": "2"})
     sandboxes = [a_sandbox("a", labels={"app": "1"}), a_sandbox("b", labels={"app": "2"})]
-    rollout = a_composer().roll_out(sandboxes, [one, two], bindings=BINDINGS)
+    rollout = a_composer().roll_out(sandboxes, [one, two], namespaces=NAMESPACES, bindings=BINDINGS)
     names = [s.generation.stages[0].policy for s in rollout.generations.values()]
     assert names == ["team-a/one", "team-a/two"]
-    assert rollout.matched == {"uid-of-team-a-one": ("uid-of-team-a-a",), "uid-of-team-a-two": ("uid-of-team-a-b",)}
+    assert rollout.matched["uid-of-team-a-one"] == ("uid-of-team-a-a",)
+    assert rollout.matched["uid-of-team-a-two"] == ("uid-of-team-a-b",)
 
 
 def test_what_was_composed_is_remembered_while_its_inputs_stay() -> None:
     composer, sandbox, revision = a_composer(), a_sandbox(), a_revision()
-    first = composer.roll_out([sandbox], [revision], bindings=BINDINGS).generations[sandbox.key]
-    again = composer.roll_out([sandbox], [revision], bindings=BINDINGS).generations[sandbox.key]
-    moved = composer.roll_out([sandbox], [revision], bindings=other_bindings()).generations[sandbox.key]
+    first = composer.roll_out([sandbox], [revision], namespaces=NAMESPACES, bindings=BINDINGS).generations[
+        sandbox.key
+    ]
+    again = composer.roll_out([sandbox], [revision], namespaces=NAMESPACES, bindings=BINDINGS).generations[
+        sandbox.key
+    ]
+    moved = composer.roll_out([sandbox], [revision], namespaces=NAMESPACES, bindings=other_bindings()).generations[
+        sandbox.key
+    ]
     assert again is first
     assert moved.digest != first.digest
 
 
 def test_memory_follows_the_cluster() -> None:
     composer = a_composer()
-    composer.roll_out([a_sandbox()], [a_revision()], bindings=BINDINGS)
-    composer.roll_out([], [a_revision()], bindings=BINDINGS)
-    assert not composer._known
+    composer.roll_out([a_sandbox()], [a_revision()], namespaces=NAMESPACES, bindings=BINDINGS)
+    composer.roll_out([], [a_revision()], namespaces=NAMESPACES, bindings=BINDINGS)
+    assert not composer._composed
 
 
 def test_an_unresolved_twin_is_another_input() -> None:
     composer, sandbox, revision = a_composer(), a_sandbox(), a_revision()
     closed = revision.as_unresolved(Unresolved.NEVER_ACCEPTED)
-    composer.roll_out([sandbox], [closed], bindings=BINDINGS)
-    opened = composer.roll_out([sandbox], [revision], bindings=BINDINGS).generations[sandbox.key]
+    composer.roll_out([sandbox], [closed], namespaces=NAMESPACES, bindings=BINDINGS)
+    opened = composer.roll_out([sandbox], [revision], namespaces=NAMESPACES, bindings=BINDINGS).generations[
+        sandbox.key
+    ]
     assert opened.generation.stages[0].unresolved is None
 
 
 def test_a_policy_selects_in_its_own_namespace_only() -> None:
     sandbox = a_sandbox(namespace="team-b")
-    rollout = a_composer().roll_out([sandbox], [a_revision()], bindings=BINDINGS)
+    rollout = a_composer().roll_out([sandbox], [a_revision()], namespaces=NAMESPACES, bindings=BINDINGS)
     assert rollout.generations[sandbox.key].generation.stages == ()
-    assert rollout.matched == {}
+    assert rollout.matched["uid-of-team-a-redaction"] == ()
 
 
 def test_an_unselected_sandbox_is_open_or_closed_as_the_platform_says() -> None:
     sandbox = a_sandbox()
-    closed = a_composer(unselected=Unselected.DENY).roll_out([sandbox], [], bindings=BINDINGS)
+    closed = a_composer(unselected=Unselected.DENY).roll_out([sandbox], [], namespaces=NAMESPACES, bindings=BINDINGS)
     (stage,) = closed.generations[sandbox.key].generation.stages
     assert (stage.unresolved, stage.on_error) == (Unresolved.UNSELECTED, OnError.FAIL_CLOSED)
-    opened = a_composer().roll_out([sandbox], [], bindings=BINDINGS)
+    opened = a_composer().roll_out([sandbox], [], namespaces=NAMESPACES, bindings=BINDINGS)
     assert opened.generations[sandbox.key].generation.stages == ()
 
 
@@ -110,7 +123,7 @@ def test_the_newer_of_two_that_conflict_is_told_once_however_many_sandboxes() ->
     older = a_revision(an_entry("a", order=5), name="older", created_at=OLDER)
     newer = a_revision(an_entry("b", order=5), name="newer", created_at=NEWER)
     sandboxes = [a_sandbox(f"s{n}") for n in range(3)]
-    rollout = a_composer().roll_out(sandboxes, [newer, older], bindings=BINDINGS)
+    rollout = a_composer().roll_out(sandboxes, [newer, older], namespaces=NAMESPACES, bindings=BINDINGS)
     assert list(rollout.conflicts) == ["uid-of-team-a-newer"]
     assert len(rollout.conflicts["uid-of-team-a-newer"].violations) == 1
     stages = rollout.generations[sandboxes[0].key].generation.stages
@@ -122,8 +135,8 @@ def test_a_conflict_is_gone_with_the_sandbox_it_is_about() -> None:
     one = a_revision(an_entry("a", order=5), name="one", created_at=OLDER, labels={"app": "x"})
     two = a_revision(an_entry("b", order=5), name="two")
     shared, apart = a_sandbox("shared", labels={"app": "x"}), a_sandbox("apart")
-    assert composer.roll_out([shared, apart], [one, two], bindings=BINDINGS).conflicts
-    assert not composer.roll_out([apart], [one, two], bindings=BINDINGS).conflicts
+    assert composer.roll_out([shared, apart], [one, two], namespaces=NAMESPACES, bindings=BINDINGS).conflicts
+    assert not composer.roll_out([apart], [one, two], namespaces=NAMESPACES, bindings=BINDINGS).conflicts
 
 
 # --------------------------------------------------------------------------------------------------------------- grace

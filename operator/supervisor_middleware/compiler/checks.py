@@ -12,8 +12,16 @@ from typing import Final, TypeAlias, assert_never
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
 from supervisor_middleware.compiler.questions import question_for
+from supervisor_middleware.compiler.skipped import Overlaps, for_example, pattern_of, selector_of
 from supervisor_middleware.model.identifiers import KEY_RULE, is_policy_key, is_reserved
-from supervisor_middleware.model.limits import MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, MAX_CONFIGS, MAX_PATTERNS
+from supervisor_middleware.model.limits import (
+    MAX_BASELINE_CONFIGS,
+    MAX_CONFIG_BYTES,
+    MAX_CONFIG_DEPTH,
+    MAX_CONFIGS,
+    MAX_PATTERNS,
+    MAX_SKIPS,
+)
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge
 from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unreachable, Verdict, VerdictKey
@@ -50,13 +58,14 @@ def keys_are_names(given: PolicyInput) -> Iterator[Violation]:
 
 
 def configs_are_few(given: PolicyInput) -> Iterator[Violation]:
-    """RFC 0009 "Policy integration": at most 10 middleware configs."""
+    """RFC 0009 "Policy integration": at most 10 middleware configs; of a baseline 5, the rest is the tenants'."""
     found = len(given.draft.entries)
-    if found > MAX_CONFIGS:
+    limit = MAX_BASELINE_CONFIGS if given.draft.is_baseline else MAX_CONFIGS
+    if found > limit:
         yield given.violation(
             "spec.networkMiddlewares",
             Reason.TOO_MANY,
-            message=f"must have at most {MAX_CONFIGS} items, has {found}",
+            message=f"must have at most {limit} items, has {found}",
             hint="merge configs of one middleware, or split the policy by sandboxes",
         )
 
@@ -72,6 +81,37 @@ def patterns_are_few(given: PolicyInput) -> Iterator[Violation]:
                 message=f"include and exclude hold at most {MAX_PATTERNS} patterns together, these hold {found}",
                 hint="use a wildcard or split the config",
             )
+
+
+def skipped_hosts_are_few(given: PolicyInput) -> Iterator[Violation]:
+    """Each is compared with each selector, also of other policies."""
+    found = len(given.draft.skips)
+    if found > MAX_SKIPS:
+        yield given.violation(
+            "spec.networkPolicies",
+            Reason.TOO_MANY,
+            message=f"at most {MAX_SKIPS} endpoints may have tls: skip, these are {found}",
+            hint="name several hosts by one pattern",
+        )
+
+
+def selectors_avoid_skipped_hosts(given: PolicyInput) -> Iterator[Violation]:
+    """RFC 0009 "Policy integration": a selector that overlaps a `tls: skip` endpoint is rejected."""
+    overlaps = Overlaps()
+    for entry in given.draft.entries:
+        if entry.include is None:
+            continue
+        selector = selector_of(entry.include, entry.exclude)
+        for skip in given.draft.skips[:MAX_SKIPS]:
+            host = overlaps.of(selector, pattern_of(skip.host))
+            if host is not None:
+                yield given.violation(
+                    entry.path("endpoints"),
+                    Reason.SELECTS_SKIPPED_HOST,
+                    message=f"selects a host of {skip.path}, which has tls: skip, so nobody looks inside"
+                    f"{for_example(host)}",
+                    hint="add the host to exclude, or remove tls: skip there",
+                )
 
 
 def orders_are_unique(given: PolicyInput) -> Iterator[Violation]:
@@ -157,6 +197,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     configs_are_few,
     keys_are_names,
     patterns_are_few,
+    skipped_hosts_are_few,
+    selectors_avoid_skipped_hosts,
     orders_are_unique,
     configs_fit_the_wire,
     bindings_exist,

@@ -6,18 +6,25 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from supervisor_middleware.compiler.configs import NOTHING, Measure, measure
+from supervisor_middleware.compiler.endpoints import EndpointDraft, draft_endpoints
 from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.durations import parse_deadline
 from supervisor_middleware.model.evaluation import OnError
-from supervisor_middleware.model.resources import SandboxPolicySpec
-from supervisor_middleware.model.revision import Entry, Revision, Unresolved
+from supervisor_middleware.model.policy_resources import ClusterSandboxPolicySpec, PolicySpec, SandboxPolicySpec
+from supervisor_middleware.model.revision import BASELINE_KIND, Entry, Position, Revision, Skip, Unresolved
 from supervisor_middleware.model.selectors import Operator, Requirement, Selector
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.violation import Subject, Violation
 
 EVERYTHING: Final = ("**",)
 """Hosts of an entry whose selector cannot be read: closed for all of them, since it may have meant any."""
+
+_FORMS: Final[Mapping[str, tuple[type[PolicySpec], str]]] = {
+    "SandboxPolicy": (SandboxPolicySpec, "sandboxSelector"),
+    BASELINE_KIND: (ClusterSandboxPolicySpec, "namespaceSelector"),
+}
+"""By kind: how a policy is written, and which field selects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ class EntryDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDraft:
-    """A policy; `selector` None where it cannot be read."""
+    """A policy of either kind; `selector` (of sandboxes, a baseline's of namespaces) None where it cannot be read."""
 
     subject: Subject
     uid: str
@@ -50,6 +57,20 @@ class PolicyDraft:
     selector: Selector | None
     activation_deadline: timedelta | None
     entries: tuple[EntryDraft, ...]
+    position: Position = Position.FIRST
+    endpoints: tuple[EndpointDraft, ...] = ()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is the platform's."""
+        return self.subject.kind == BASELINE_KIND
+
+    @property
+    def skips(self) -> tuple[Skip, ...]:
+        """The hosts nobody can look into."""
+        return tuple(
+            Skip(path=e.path, host=str(e.host)) for e in self.endpoints if e.is_skipped and e.host is not None
+        )
 
     def as_unresolved(self) -> Revision | None:
         """What sandboxes run of a policy that was never accepted: its hosts follow `onError`, nothing vanishes.
@@ -65,13 +86,17 @@ class PolicyDraft:
             created_at=self.created_at,
             selector=self.selector,
             entries=tuple(sorted(map(_unresolved, self.entries), key=lambda e: (e.order, e.key))),
+            position=self.position,
         )
 
 
 def draft_policy(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
     """Read a policy as far as possible, with every structural violation."""
-    violations, wrong = parse(SandboxPolicySpec, stored.spec, subject=stored.subject)
+    model, selector = _FORMS[stored.subject.kind]
+    violations, wrong = parse(model, stored.spec, subject=stored.subject)
     spec: Mapping[str, Any] = stored.spec if isinstance(stored.spec, Mapping) else {}
+    endpoints, doubtful = draft_endpoints(spec, subject=stored.subject)
+    violations.extend(doubtful)
     raw_entries = spec.get("networkMiddlewares")
     entries = raw_entries.items() if isinstance(raw_entries, Mapping) else ()
     deadline = spec.get("activationDeadline")
@@ -80,11 +105,13 @@ def draft_policy(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
         uid=stored.uid,
         generation=stored.generation,
         created_at=stored.created_at,
-        selector=None if _is_wrong(wrong, "sandboxSelector") else _selector(spec["sandboxSelector"]),
+        selector=None if _is_wrong(wrong, selector) else _selector(spec[selector]),
         activation_deadline=(
             None if deadline is None or _is_wrong(wrong, "activationDeadline") else parse_deadline(deadline)
         ),
         entries=tuple(_entry(_unicode(key), raw, wrong=wrong) for key, raw in entries if isinstance(key, str)),
+        position=Position.FIRST if _is_wrong(wrong, "position") else Position(spec.get("position") or Position.FIRST),
+        endpoints=endpoints,
     )
     return draft, violations
 

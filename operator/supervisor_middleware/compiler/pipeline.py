@@ -12,7 +12,6 @@ from supervisor_middleware.compiler.checks import CHECKS, PolicyInput
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft, draft_policy
 from supervisor_middleware.compiler.questions import question_for
 from supervisor_middleware.errors import Bug
-from supervisor_middleware.model.canonical import digest
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.identifiers import is_reserved
 from supervisor_middleware.model.limits import MAX_REVISION_BYTES
@@ -58,14 +57,13 @@ def compile_draft(given: PolicyInput, structural: Iterable[Violation]) -> Compil
     """The same of a policy that was read before, with the `structural` violations that showed."""
     violations = [*structural, *(v for check in CHECKS for v in check(given))]
     revision = None if violations else _revision(given.draft, given.bindings)
-    content = b"" if revision is None else revision.content()
-    if len(content) > MAX_REVISION_BYTES:
-        violations.append(_too_large(given, len(content)))
+    if revision is not None and revision.size > MAX_REVISION_BYTES:
+        violations.append(_too_large(given, revision.size))
         revision = None
     return CompiledPolicy(
         draft=given.draft,
         revision=revision,
-        digest="" if revision is None else digest(content),
+        digest="" if revision is None else revision.digest,
         report=report(violations, _advice(given)),
     )
 
@@ -82,6 +80,8 @@ def _revision(draft: PolicyDraft, bindings: Bindings) -> Revision:
         selector=draft.selector,
         entries=tuple(entries),
         activation_deadline=draft.activation_deadline,
+        position=draft.position,
+        skips=draft.skips,
     )
 
 

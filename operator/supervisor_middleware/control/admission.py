@@ -5,31 +5,36 @@ person who submitted the object is the one who can act on them. Nothing is resol
 point at (a CA bundle that is not known is a warning), so a forged review reveals nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.compiler.questions import Question, questions
-from supervisor_middleware.compiler.registration import accept_registration, draft_registration
+from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.control.decisions import Registry, accepted_by_policy
+from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
 from supervisor_middleware.control.rollout import Composer
+from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
-from supervisor_middleware.model.snapshot import Kind, Snapshot
+from supervisor_middleware.model.snapshot import POLICY_KINDS, Kind, Snapshot
 from supervisor_middleware.model.verdict import Accepted, Described, Verdict, VerdictKey
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, merge, report
 
 _MAX_WARNING: Final = 250
 _MAX_MESSAGE: Final = 16_000
+_MAX_NAMED: Final = 5
+"""Policies that are named where many are affected."""
 
 
 def open_questions(
     review: Review, snapshot: Snapshot, *, registry: Registry, verdicts: Mapping[VerdictKey, Verdict]
 ) -> tuple[Question, ...]:
     """What services must be asked for this review: not what they said yes to before."""
-    if _is_free(review) or review.stored.subject.kind != Kind.SANDBOX_POLICY:
+    if _is_free(review) or review.stored.subject.kind not in POLICY_KINDS:
         return ()
     draft, _ = draft_policy(review.stored)
     accepted = accepted_by_policy(snapshot).get(review.stored.uid)
@@ -50,10 +55,10 @@ def decide_review(
         return ALLOWED
     subject = review.stored.subject
     match subject.kind:
-        case Kind.SANDBOX_POLICY if Kind.SUPERVISOR_MIDDLEWARE in snapshot.unknown:
+        case Kind.SANDBOX_POLICY | Kind.CLUSTER_SANDBOX_POLICY if Kind.SUPERVISOR_MIDDLEWARE in snapshot.unknown:
             message = f"{subject} cannot be judged: registrations cannot be read now; try again"
             return Decision(is_allowed=False, is_retryable=True, message=message)
-        case Kind.SANDBOX_POLICY:
+        case Kind.SANDBOX_POLICY | Kind.CLUSTER_SANDBOX_POLICY:
             found = _judge_policy(review, snapshot, registry=registry, verdicts=verdicts, settings=settings)
         case Kind.SUPERVISOR_MIDDLEWARE:
             found = _judge_registration(review, snapshot, registry=registry, settings=settings)
@@ -107,31 +112,52 @@ def _judge_policy(
         return compiled.report
     # One of the same name is a predecessor whose deletion has not been seen yet (`kubectl replace --force`).
     others = [r.revision for r in accepted.values() if r.revision.policy != review.stored.subject]
-    conflicts = _conflicts(compiled.revision, others, snapshot, registry=registry, settings=settings)
+    before = others if mine is None else [*others, mine.revision]
+    conflicts = _conflicts(
+        compiled.revision, before=before, others=others, snapshot=snapshot, registry=registry, settings=settings
+    )
     return merge((compiled.report, conflicts))
 
 
 def _conflicts(
-    revision: Revision, others: list[Revision], snapshot: Snapshot, *, registry: Registry, settings: CompilerSettings
+    revision: Revision,
+    *,
+    before: list[Revision],
+    others: list[Revision],
+    snapshot: Snapshot,
+    registry: Registry,
+    settings: CompilerSettings,
 ) -> Report:
-    """With policies that select the same sandboxes: ours if those are older, else a warning that theirs end."""
+    """With policies of the same sandboxes: ours if those stand, else a warning that theirs end.
+
+    A baseline asks nobody: no tenant can veto it, so what it breaks is a warning that names them.
+    """
     namespace = revision.policy.namespace
-    sandboxes = [s for s in snapshot.sandboxes if s.namespace == namespace]
-    neighbours = [r for r in others if r.policy.namespace == namespace]
-    composer = Composer(settings)
-    before = composer.roll_out(sandboxes, neighbours, bindings=registry.bindings).conflicts
-    after = composer.roll_out(sandboxes, (*neighbours, revision), bindings=registry.bindings).conflicts
-    names = {r.uid: r.policy for r in neighbours}
-    broken = [
-        Advice(
-            subject=revision.policy,
-            path="spec",
-            message=f"{names[uid]} would conflict with this older policy for the same sandboxes, and no longer run",
+    sandboxes = [s for s in snapshot.sandboxes if namespace in {None, s.namespace}]
+
+    def told(revisions: list[Revision]) -> Mapping[str, Report]:
+        near = [r for r in revisions if r.is_baseline or namespace in {None, r.policy.namespace}]
+        rollout = Composer(settings).roll_out(
+            sandboxes, near, namespaces=snapshot.namespaces, bindings=registry.bindings
         )
-        for uid in after
-        if uid != revision.uid and uid not in before
-    ]
-    return merge((after.get(revision.uid, Report()), report((), broken)))
+        return rollout.conflicts
+
+    earlier, later = told(before), told([*others, revision])
+    broken = sorted(str(r.policy) for r in others if r.uid in later and r.uid not in earlier)
+    return merge((later.get(revision.uid, Report()), report((), _broken(revision, broken))))
+
+
+def _broken(revision: Revision, names: list[str]) -> Iterator[Advice]:
+    if not names:
+        return
+    shown = ", ".join(names[:_MAX_NAMED]) + (
+        f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    )
+    cause = "this baseline" if revision.is_baseline else "this older policy"
+    message = f"{shown} would conflict with {cause} for the same sandboxes, and no longer run"
+    if revision.is_baseline:
+        message = f"affects {len(names)} of the tenants' policies: {message}"
+    yield Advice(subject=revision.policy, path="spec", message=message)
 
 
 def _judge_registration(
@@ -139,13 +165,27 @@ def _judge_registration(
 ) -> Report:
     """Never dials: the manifest is what was accepted, if the endpoint is the same."""
     draft, found = draft_registration(review.stored, bundles=snapshot.bundles, settings=settings)
-    accepted = {r.stored.uid: r.accepted for r in registry.registrations if r.accepted is not None}
-    mine = accepted.pop(review.stored.uid, None)
-    endpoint = None if draft.connection is None else draft.connection.endpoint
-    if mine is not None and mine.connection.endpoint == endpoint:
-        _, judged = accept_registration(draft, Described(mine.manifest), others=accepted.values())
+    mine = next((r for r in registry.registrations if r.stored.uid == review.stored.uid), None)
+    described = None if mine is None else _described(mine, draft)
+    if described is not None:
+        others = [r.accepted for r in registry.registrations if r.accepted is not None]
+        drafts = [r.draft for r in registry.registrations]
+        _, judged = accept_registration(described[0], Described(described[1]), others=others, drafts=drafts)
         found = merge((found, judged))
     return _without_references(found)
+
+
+def _described(mine: RegistrationDecision, draft: RegistrationDraft) -> tuple[RegistrationDraft, Manifest] | None:
+    """The reviewed draft as far as it can be judged, and the manifest to judge it by."""
+    accepted = mine.accepted
+    if accepted is None or not draft.is_of(accepted.connection.endpoint):
+        return None
+    if mine.offered is not None and mine.draft.is_of(accepted.connection.endpoint):
+        return draft, mine.offered
+    # What was accepted tells nothing of IDs that were not: they are judged when the service is described.
+    known = tuple(i for i in draft.declared_bindings if accepted.binding(i) is not None)
+    is_unknown = bool(draft.declared_bindings) and not known
+    return None if is_unknown else (replace(draft, declared_bindings=known), accepted.manifest)
 
 
 _UNREAD: Final = "was not read yet: the condition Accepted will tell"

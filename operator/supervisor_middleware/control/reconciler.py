@@ -18,12 +18,14 @@ from supervisor_middleware.audit.events import Event
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.batches import for_each
 from supervisor_middleware.control.commits import revision_to_store, revisions_by_policy, surplus
-from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision, decide
+from supervisor_middleware.control.decisions import Decisions, PolicyDecision, decide
 from supervisor_middleware.control.inquiries import Asker, Inquiries
 from supervisor_middleware.control.judge import Judge
+from supervisor_middleware.control.leaving import Leaving
 from supervisor_middleware.control.measures import Measures
 from supervisor_middleware.control.passes import Passes
-from supervisor_middleware.control.rollout import Composer, Leaving, Rollout
+from supervisor_middleware.control.registrations import RegistrationDecision
+from supervisor_middleware.control.rollout import Composer, Rollout
 from supervisor_middleware.control.standings import PolicyStanding, is_judged, policy_standing, registration_standing
 from supervisor_middleware.control.status import policy_status, registration_status
 from supervisor_middleware.control.status_writer import StatusStore, StatusWriter
@@ -222,8 +224,12 @@ class Reconciler:
         return self._leaving.after(in_force, fallbacks, now=now)
 
     def _roll_out(self, snapshot: Snapshot, decisions: Decisions, leaving: Leaving) -> Rollout:
-        bindings = decisions.registry.bindings
-        return self._composer.roll_out(snapshot.sandboxes, leaving.applying, bindings=bindings)
+        return self._composer.roll_out(
+            snapshot.sandboxes,
+            leaving.applying,
+            namespaces=snapshot.namespaces,
+            bindings=decisions.registry.bindings,
+        )
 
     async def _collect(self, snapshot: Snapshot, accepted: _Accepted) -> None:
         needed = frozenset((*(p.uid for p in snapshot.policies), *self._leaving.gone))

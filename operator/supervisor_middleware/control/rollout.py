@@ -1,38 +1,58 @@
 """From accepted revisions to what every sandbox runs. PURE, and remembering what it composed.
 
-Sandboxes with equal inputs share one sealed generation: composed and serialized once, however many they are.
+Sandboxes with equal inputs share one sealed generation: composed and serialized once, however many they are. A change
+costs what the sandboxes cost that it concerns.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from supervisor_middleware.compiler.binding import Bindings
-from supervisor_middleware.compiler.composition import compose, selects
+from supervisor_middleware.compiler.composition import compose_selected
+from supervisor_middleware.control.selection import Selection
 from supervisor_middleware.model.generation import Sealed, seal
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.violation import Report, Violation, report
 
-LEAVING_GRACE: Final = timedelta(seconds=10)
-"""How long a deleted policy still applies, so that `kubectl replace --force` opens no window."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What every sandbox should run, by supervisor key; which policies conflict where."""
+    """What every sandbox should run, by supervisor key; which policies conflict where.
+
+    A sandbox whose namespace is not known yet is in none of it: it runs what it has, a new one stays closed.
+    """
 
     generations: Mapping[str, Sealed]
-    matched: Mapping[str, tuple[str, ...]]
-    """Supervisor keys each policy (by UID) selects."""
+    matched: "Matched"
     conflicts: Mapping[str, Report]
     """What a conflicted policy (by UID) is told."""
 
 
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Supervisor keys that a policy selects, as of the latest roll-out."""
+
+    _selection: Selection
+
+    def __getitem__(self, uid: str) -> tuple[str, ...]:
+        return self._selection.selected(uid)
+
+
 _Input: TypeAlias = tuple[str, str, str]
 """UID, digest, and which entries cannot run: a digest does not cover that."""
+_Inputs: TypeAlias = tuple[_Input, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Composed:
+    """One generation of all sandboxes of equal inputs, and what policies (by UID) are told of it."""
+
+    sealed: Sealed
+    told: Mapping[str, tuple[Violation, ...]]
 
 
 class Composer:
@@ -42,88 +62,90 @@ class Composer:
         """`settings` are fixed for a run."""
         self._settings = settings
         self._bindings: Bindings | None = None
-        self._known: dict[tuple[_Input, ...], tuple[Sealed, tuple[Violation, ...]]] = {}
-        self._inputs: dict[int, tuple[Revision, _Input]] = {}
+        self._selection = Selection()
+        self._composed: dict[_Inputs, _Composed] = {}
+        self._users: Counter[_Inputs] = Counter()
+        self._running: dict[str, _Inputs] = {}
+        self._generations: dict[str, Sealed] = {}
+        self._told: dict[str, dict[_Inputs, tuple[Violation, ...]]] = {}
+        self._conflicts: dict[str, Report] = {}
 
-    def roll_out(self, sandboxes: Iterable[Sandbox], revisions: Sequence[Revision], *, bindings: Bindings) -> Rollout:
+    def roll_out(
+        self,
+        sandboxes: Iterable[Sandbox],
+        revisions: Sequence[Revision],
+        *,
+        namespaces: Mapping[str, Mapping[str, str]],
+        bindings: Bindings,
+    ) -> Rollout:
         """The generation of each sandbox."""
-        if self._bindings != bindings:
-            self._bindings, self._known = bindings, {}
-        by_namespace: dict[str, list[Revision]] = {}
-        for revision in revisions:
-            by_namespace.setdefault(revision.policy.namespace or "", []).append(revision)
-        self._inputs = {id(r): self._input(r) for r in revisions}
-        uids = {r.policy: r.uid for r in revisions}
-        used, generations = {}, {}
-        matched: dict[str, list[str]] = {}
+        concerned = self._selection.update(sandboxes, revisions, namespaces)
+        if self._bindings is not bindings and self._bindings != bindings:
+            concerned |= self._running.keys()
+            self._forget()
+        self._bindings = bindings
+        if concerned:
+            self._recompose(concerned, bindings)
+        return Rollout(generations=self._generations, matched=Matched(self._selection), conflicts=self._conflicts)
+
+    def _forget(self) -> None:
+        self._composed, self._users, self._running = {}, Counter(), {}
+        self._told, self._conflicts = {}, {}
+
+    def _recompose(self, concerned: Iterable[str], bindings: Bindings) -> None:
+        generations, left, doubtful = dict(self._generations), set[_Inputs](), set[str]()
+        for key in concerned:
+            if (before := self._running.pop(key, None)) is not None:
+                self._users[before] -= 1
+                left.add(before)
+            selecting = self._selection.selecting(key)
+            if selecting is None:
+                generations.pop(key, None)
+                continue
+            inputs = tuple(sorted(_input(r) for r in selecting))
+            if inputs not in self._composed:
+                self._composed[inputs] = self._compose(selecting, bindings)
+                doubtful |= self._tell(inputs)
+            self._running[key] = inputs
+            self._users[inputs] += 1
+            generations[key] = self._composed[inputs].sealed
+        for inputs in left:
+            if not self._users[inputs]:
+                doubtful |= self._drop(inputs)
+        self._generations = generations
+        if doubtful:
+            self._conflicts = {**self._conflicts, **{uid: self._report(uid) for uid in doubtful}}
+            for uid in doubtful - self._told.keys():
+                del self._conflicts[uid]
+
+    def _compose(self, selecting: Sequence[Revision], bindings: Bindings) -> _Composed:
+        generation, found = compose_selected(selecting, bindings=bindings, settings=self._settings)
+        uids = {r.policy: r.uid for r in selecting}
         told: dict[str, list[Violation]] = {}
-        for sandbox in sandboxes:
-            selecting = [r for r in by_namespace.get(sandbox.namespace, ()) if selects(r, sandbox)]
-            key = tuple(sorted(self._inputs[id(r)][1] for r in selecting))
-            if key not in used:
-                used[key] = self._known.get(key) or self._compose(sandbox, selecting, bindings)
-                self._known[key] = used[key]
-                # Once a generation, not once a sandbox: many conflicts of many sandboxes would hold up the leader.
-                for violation in used[key][1]:
-                    told.setdefault(uids[violation.subject], []).append(violation)
-            generations[sandbox.key] = used[key][0]
-            for revision in selecting:
-                matched.setdefault(revision.uid, []).append(sandbox.key)
-        self._known = used
-        return Rollout(
-            generations=generations,
-            matched={uid: tuple(keys) for uid, keys in matched.items()},
-            conflicts={uid: report(violations) for uid, violations in told.items()},
-        )
+        for violation in found.violations:
+            told.setdefault(uids[violation.subject], []).append(violation)
+        return _Composed(sealed=seal(generation), told={uid: tuple(v) for uid, v in told.items()})
 
-    def _input(self, revision: Revision) -> tuple[Revision, _Input]:
-        """What `revision` puts into a generation; to digest it is the dear part, so it is done once an object."""
-        known = self._inputs.get(id(revision))
-        if known is not None and known[0] is revision:
-            return known
-        unresolved = ",".join(e.unresolved or "" for e in revision.entries)
-        return revision, (revision.uid, revision.digest, unresolved)
+    def _tell(self, inputs: _Inputs) -> set[str]:
+        """Once a generation, not once a sandbox: many conflicts of many sandboxes would hold up the leader."""
+        told = self._composed[inputs].told
+        for uid, violations in told.items():
+            self._told.setdefault(uid, {})[inputs] = violations
+        return set(told)
 
-    def _compose(
-        self, sandbox: Sandbox, selecting: Sequence[Revision], bindings: Bindings
-    ) -> tuple[Sealed, tuple[Violation, ...]]:
-        generation, found = compose(sandbox, selecting, bindings=bindings, settings=self._settings)
-        return seal(generation), found.violations
+    def _drop(self, inputs: _Inputs) -> set[str]:
+        del self._users[inputs]
+        told = self._composed.pop(inputs).told
+        for uid in told:
+            del self._told[uid][inputs]
+            if not self._told[uid]:
+                del self._told[uid]
+        return set(told)
+
+    def _report(self, uid: str) -> Report:
+        return report(v for violations in self._told.get(uid, {}).values() for v in violations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
-    """What applies, and policies among it that were deleted a moment ago. A value: an attempt may be given up."""
-
-    present: Mapping[str, Revision] = field(default_factory=dict)
-    gone: Mapping[str, tuple[Revision, datetime]] = field(default_factory=dict)
-
-    def after(
-        self, accepted: Mapping[str, Revision], fallbacks: Mapping[str, Revision], *, now: datetime
-    ) -> "Leaving":
-        """Take in the policies there are, by UID.
-
-        A policy that came back under the same name replaces what left once it is accepted. Until then, for the grace
-        at most, what left applies instead of the newcomer's fallback: a replacement neither opens a window nor closes
-        the hosts while services are asked.
-        """
-        there = accepted.keys() | fallbacks.keys()
-        leaving = {uid: (revision, now) for uid, revision in self.present.items() if uid not in there}
-        replaced = {r.policy for r in accepted.values()}
-        gone = {
-            uid: (revision, since)
-            for uid, (revision, since) in {**leaving, **self.gone}.items()
-            if uid not in there and revision.policy not in replaced and since + LEAVING_GRACE > now
-        }
-        staying = {revision.policy for revision, _ in gone.values()}
-        present = {**accepted, **{u: r for u, r in fallbacks.items() if r.policy not in staying}}
-        return Leaving(present=present, gone=gone)
-
-    @property
-    def applying(self) -> tuple[Revision, ...]:
-        """Every revision that applies."""
-        return (*self.present.values(), *(revision for revision, _ in self.gone.values()))
-
-    def next_due(self) -> datetime | None:
-        """When the next of them has left for good."""
-        return min((since + LEAVING_GRACE for _, since in self.gone.values()), default=None)
+def _input(revision: Revision) -> _Input:
+    unresolved = ",".join(e.unresolved or "" for e in revision.entries)
+    return revision.uid, revision.digest, unresolved

@@ -17,14 +17,14 @@ from supervisor_middleware.control.standings import condition
 from supervisor_middleware.control.status import is_news
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.canonical import JsonObject
-from supervisor_middleware.model.snapshot import Stored
+from supervisor_middleware.model.snapshot import POLICY_KINDS, Stored
 from supervisor_middleware.model.violation import Report, Subject
 
 COUNTS_INTERVAL: Final = timedelta(seconds=1)
 
 _CHANGES: Final = {
-    ("SandboxPolicy", True): ChangeKind.POLICY_ACCEPTED,
-    ("SandboxPolicy", False): ChangeKind.POLICY_REJECTED,
+    **{(kind.value, True): ChangeKind.POLICY_ACCEPTED for kind in POLICY_KINDS},
+    **{(kind.value, False): ChangeKind.POLICY_REJECTED for kind in POLICY_KINDS},
     ("SupervisorMiddleware", True): ChangeKind.REGISTRATION_ACCEPTED,
     ("SupervisorMiddleware", False): ChangeKind.REGISTRATION_REJECTED,
 }

@@ -20,6 +20,8 @@ from supervisor_middleware.model.revision import Unresolved
 from supervisor_middleware.model.struct_size import stored_config
 
 SCHEMA_VERSION: Final = 1
+MAX_SHARED_STAGES: Final = 4
+"""For what did not fit: in each tier one that closes and one whose bypass is audited. Nobody is asked for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,11 @@ class Sealed:
     digest: str
 
 
+def is_too_long(stages: tuple[Stage, ...]) -> bool:
+    """Whether a chain has more stages that can run than RFC 0009 "Policy integration" allows."""
+    return sum(s.unresolved is None for s in stages) > MAX_STAGES
+
+
 def seal(generation: Generation) -> Sealed:
     """Serialize once and name by content."""
     payload = generation.payload()
@@ -186,8 +193,8 @@ def unseal(payload: bytes, *, expected_digest: str) -> Sealed:
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("the payload is not a generation") from error
-    if len(generation.stages) > MAX_STAGES + 1:
-        raise ValueError(f"the generation has more than {MAX_STAGES} stages and one that closes what did not fit")
+    if is_too_long(generation.stages) or len(generation.stages) > MAX_STAGES + MAX_SHARED_STAGES:
+        raise ValueError(f"the generation has more than {MAX_STAGES} stages and those for what did not fit")
     if {s.service for s in generation.stages} - {None} - {s.name for s in generation.services}:
         raise ValueError("the generation has a stage whose service it does not say how to reach")
     return Sealed(generation=generation, payload=payload, digest=expected_digest)

@@ -33,6 +33,8 @@ MAX_GRPC_MESSAGE_BYTES: Final = 4_494_336
 
 # RFC 0009 "Policy integration".
 MAX_CONFIGS: Final = 10
+# The baseline's share of a chain: tenants have the rest.
+MAX_BASELINE_CONFIGS: Final = 5
 MAX_PATTERNS: Final = 32
 ORDER_MIN: Final = -(2**31)
 ORDER_MAX: Final = 2**31 - 1
@@ -57,6 +59,9 @@ MAX_MANIFEST_BYTES: Final = 64 * KIB
 MAX_BINDINGS: Final = 64
 MAX_REVISION_BYTES: Final = 900 * KIB
 MAX_OBJECT_BYTES: Final = 1536 * KIB
+MAX_NETWORK_POLICIES: Final = 256
+MAX_ENDPOINTS: Final = 256
+MAX_SKIPS: Final = 256
 MAX_CA_BUNDLE_BYTES: Final = 64 * KIB
 MAX_SERVICE_REASON_CHARS: Final = 160
 MAX_STATUS_VIOLATIONS: Final = 16

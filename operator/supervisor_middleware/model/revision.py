@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canonical, digest
+from supervisor_middleware.model.canonical import JsonObject, JsonValue, ParsedJson, canonical, digest
 from supervisor_middleware.model.durations import format_duration, parse_deadline
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.limits import MAX_OBJECT_BYTES
@@ -20,6 +20,14 @@ from supervisor_middleware.model.struct_size import stored_config
 from supervisor_middleware.model.violation import Subject
 
 SCHEMA_VERSION: Final = 1
+BASELINE_KIND: Final = "ClusterSandboxPolicy"
+
+
+class Position(StrEnum):
+    """Where a baseline's stages stand: before those of tenants, or after."""
+
+    FIRST = "First"
+    LAST = "Last"
 
 
 class Unresolved(StrEnum):
@@ -78,8 +86,19 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """A `tls: skip` endpoint: `host` is a pattern nobody can look into, `path` is where it stands."""
+
+    path: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A policy as accepted. `generation` is the object's `metadata.generation` it was compiled from."""
+    """A policy as accepted. `generation` is the object's `metadata.generation` it was compiled from.
+
+    `selector` is of sandboxes by their labels, a baseline's of namespaces by theirs; `position` is a baseline's.
+    """
 
     policy: Subject
     uid: str
@@ -88,27 +107,43 @@ class Revision:
     selector: Selector
     entries: tuple[Entry, ...]
     activation_deadline: timedelta | None = None
+    position: Position = Position.FIRST
+    skips: tuple[Skip, ...] = ()
+    _measured: tuple[str, int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is the platform's, which no tenant can block or weaken."""
+        return self.policy.kind == BASELINE_KIND
 
     def content(self) -> bytes:
         """Canonical JSON of what the policy says: equal specs give equal bytes, whatever their generation."""
-        return canonical(
-            {
-                "schemaVersion": SCHEMA_VERSION,
-                "selector": [
-                    {"key": r.key, "operator": r.operator.value, "values": list(r.values)}
-                    for r in self.selector.requirements
-                ],
-                "entries": [e.to_json() for e in self.entries],
-                "activationDeadline": (
-                    None if self.activation_deadline is None else format_duration(self.activation_deadline)
-                ),
-            }
-        )
+        deadline = self.activation_deadline
+        content: dict[str, JsonValue] = {
+            "schemaVersion": SCHEMA_VERSION,
+            "selector": [
+                {"key": r.key, "operator": r.operator.value, "values": list(r.values)}
+                for r in self.selector.requirements
+            ],
+            "entries": [e.to_json() for e in self.entries],
+            "activationDeadline": None if deadline is None else format_duration(deadline),
+        }
+        # Only where they say something: a policy without them keeps the digest it always had.
+        if self.is_baseline:
+            content["position"] = self.position.value
+        if self.skips:
+            content["skips"] = [{"path": s.path, "host": s.host} for s in self.skips]
+        return canonical(content)
 
     @property
     def digest(self) -> str:
         """SHA-256 of `content`."""
-        return digest(self.content())
+        return self._measure()[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of `content`."""
+        return self._measure()[1]
 
     @property
     def verdicts(self) -> frozenset[str]:
@@ -118,6 +153,13 @@ class Revision:
     def as_unresolved(self, why: Unresolved) -> Self:
         """The same policy with no entry that can run."""
         return replace(self, entries=tuple(replace(e, unresolved=why) for e in self.entries))
+
+    def _measure(self) -> tuple[str, int]:
+        # Encoding is dear and everybody asks: once a value. `replace` makes another one, which is measured anew.
+        if self._measured is None:
+            content = self.content()
+            object.__setattr__(self, "_measured", (digest(content), len(content)))
+        return self._measured or ("", 0)
 
 
 def pack(content: bytes) -> str:
@@ -170,4 +212,6 @@ def revision_from_content(
         ),
         entries=tuple(Entry.from_json(e) for e in content["entries"]),
         activation_deadline=None if deadline is None else parse_deadline(str(deadline)),
+        position=Position(content.get("position", Position.FIRST)),
+        skips=tuple(Skip(path=str(s["path"]), host=str(s["host"])) for s in content.get("skips", ())),
     )

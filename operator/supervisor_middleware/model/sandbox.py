@@ -12,6 +12,8 @@ GROUP: Final = "middleware.openshell.io"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 SANDBOX_LABEL: Final = f"{GROUP}/sandbox"
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+"""Every namespace carries it, with its own name as the value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.revision import Revision
@@ -16,8 +17,13 @@ class Kind(StrEnum):
 
     SUPERVISOR_MIDDLEWARE = "SupervisorMiddleware"
     SANDBOX_POLICY = "SandboxPolicy"
+    CLUSTER_SANDBOX_POLICY = "ClusterSandboxPolicy"
     POLICY_REVISION = "PolicyRevision"
     SANDBOX = "Sandbox"
+    NAMESPACE = "Namespace"
+
+
+POLICY_KINDS: Final = (Kind.SANDBOX_POLICY, Kind.CLUSTER_SANDBOX_POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +70,9 @@ class BundleKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything at one moment.
+    """Everything at one moment. `policies` are of both kinds; `namespaces` are labels by name.
 
+    A namespace that is not among them is not known yet: a baseline may select it, so its sandboxes get nothing.
     `unknown` are kinds that could not be read: absence of data is not absence of policy, so while it is not empty
     everything stays as it is. `problems` are about input that is no object at all (unparsable YAML).
     """
@@ -74,6 +81,7 @@ class Snapshot:
     policies: tuple[Stored, ...] = ()
     revisions: tuple[StoredRevision, ...] = ()
     sandboxes: tuple[Sandbox, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     bundles: Mapping[BundleKey, str] = field(default_factory=dict, repr=False)
     unknown: frozenset[str] = frozenset()
     problems: Report = Report()  # noqa: RUF009 - a frozen value

@@ -131,4 +131,5 @@ class SandboxPolicyStatus(Status):
 STATUSES: Final[Mapping[str, type[Status]]] = {
     "SupervisorMiddleware": SupervisorMiddlewareStatus,
     "SandboxPolicy": SandboxPolicyStatus,
+    "ClusterSandboxPolicy": SandboxPolicyStatus,
 }

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     INVALID_CA_BUNDLE = "InvalidCABundle"
     INSECURE_TRANSPORT = "InsecureTransport"
     RESERVED_NAMESPACE = "ReservedNamespace"
+    SELECTS_SKIPPED_HOST = "SelectsSkippedHost"
     DUPLICATE_NAME = "DuplicateName"
     DUPLICATE_ORDER = "DuplicateOrder"
     UNKNOWN_BINDING = "UnknownBinding"

@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 
 from supervisor_middleware.compiler.registration import reference_of
 from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.sandbox import NAMESPACE_LABEL
 from supervisor_middleware.model.snapshot import BundleKey, Kind, Stored
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, Violation, report
 from supervisor_middleware.sources.memory import Identity, identify
@@ -93,6 +94,13 @@ def bundles_of(files: Iterable[Contents], registrations: Iterable[Stored]) -> tu
     return bundles, len({d for c in contents for d in c.data} - used)
 
 
+def namespaces_of(files: Iterable[Contents], named: Iterable[str | None]) -> dict[str, Mapping[str, str]]:
+    """The labels of every namespace that is described or `named`; each has its own name as one of them."""
+    described = {name: labels for c in files for name, labels in c.namespaces.items()}
+    names = sorted({*described, *(n for n in named if n)})
+    return {name: {**described.get(name, {}), NAMESPACE_LABEL: name} for name in names}
+
+
 def kept(contents: Contents, before: Contents | None) -> Contents:
     """What a file gives while something in it cannot be read: what can be, and everything else it gave before.
 
@@ -106,6 +114,7 @@ def kept(contents: Contents, before: Contents | None) -> Contents:
         items=(*contents.items, *(i for i in before.items if i.subject not in now)),
         sandboxes=(*contents.sandboxes, *(s for s in before.sandboxes if s.subject not in now)),
         bundles={**before.bundles, **contents.bundles},
+        namespaces={**before.namespaces, **contents.namespaces},
         data=before.data | contents.data,
     )
 
@@ -128,9 +137,9 @@ def at(problem: Problem) -> str:
     return f"line {problem.line}, {problem.path}" if problem.path else f"line {problem.line}"
 
 
-def by_kind(stored: Iterable[Stored], kind: Kind) -> tuple[Stored, ...]:
-    """Those of one kind."""
-    return tuple(s for s in stored if s.subject.kind == kind.value)
+def by_kind(stored: Iterable[Stored], *kinds: Kind) -> tuple[Stored, ...]:
+    """Those of some kinds."""
+    return tuple(s for s in stored if s.subject.kind in kinds)
 
 
 def _twice(subject: Subject, claims: list[tuple[str, Item | SandboxItem]]) -> Violation:

@@ -59,5 +59,8 @@ WATCHED: Final[Mapping[Kind, WatchedKind]] = {
     Kind.SUPERVISOR_MIDDLEWARE: _ours(Kind.SUPERVISOR_MIDDLEWARE, "supervisormiddlewares"),
     Kind.SANDBOX_POLICY: _ours(Kind.SANDBOX_POLICY, "sandboxpolicies"),
     Kind.POLICY_REVISION: _ours(Kind.POLICY_REVISION, "policyrevisions"),
+    Kind.CLUSTER_SANDBOX_POLICY: _ours(Kind.CLUSTER_SANDBOX_POLICY, "clustersandboxpolicies"),
+    # Before Pods: a baseline may select a sandbox's namespace.
+    Kind.NAMESPACE: WatchedKind(kind=Kind.NAMESPACE, group="", version="v1", plural="namespaces"),
     Kind.SANDBOX: _PODS,
 }

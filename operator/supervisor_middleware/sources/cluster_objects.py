@@ -4,6 +4,7 @@ A body is dropped once it is converted: of its metadata only what somebody reads
 last-applied annotation are several times the size of the rest).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias, assert_never
@@ -11,14 +12,23 @@ from typing import Final, TypeAlias, assert_never
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import ParsedJson, parse
 from supervisor_middleware.model.revision import revision_from_content, unpack
-from supervisor_middleware.model.sandbox import GROUP, SANDBOX_LABEL, Sandbox
+from supervisor_middleware.model.sandbox import GROUP, NAMESPACE_LABEL, SANDBOX_LABEL, Sandbox
 from supervisor_middleware.model.snapshot import Kind, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.pki.spiffe import is_subdomain
 
-Value: TypeAlias = Stored | StoredRevision | Sandbox
-
 _LIVE_PHASES: Final = frozenset({"Pending", "Running"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """A namespace as baselines select it."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+Value: TypeAlias = Stored | StoredRevision | Sandbox | Namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +77,10 @@ def convert(kind: Kind, body: ParsedJson) -> Value | None:
                 return sandbox_from(body)
             case Kind.POLICY_REVISION:
                 return revision_from(body)
-            case Kind.SUPERVISOR_MIDDLEWARE | Kind.SANDBOX_POLICY:
+            case Kind.SUPERVISOR_MIDDLEWARE | Kind.SANDBOX_POLICY | Kind.CLUSTER_SANDBOX_POLICY:
                 return stored_from(kind, body)
+            case Kind.NAMESPACE:
+                return namespace_from(body)
             case _:
                 assert_never(kind)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -103,7 +115,9 @@ def revision_from(body: ParsedJson) -> StoredRevision:
     policy, number = spec["policy"], int(spec["revision"])
     revision = revision_from_content(
         parse(unpack(spec["content"], expected_digest=spec["digest"])),
-        policy=Subject(kind=str(policy["kind"]), namespace=str(policy["namespace"]), name=str(policy["name"])),
+        policy=Subject(
+            kind=str(policy["kind"]), namespace=str(policy["namespace"]) or None, name=str(policy["name"])
+        ),
         uid=str(policy["uid"]),
         generation=int(policy["generation"]),
         created_at=_time(policy["createdAt"]),
@@ -112,6 +126,14 @@ def revision_from(body: ParsedJson) -> StoredRevision:
     if name != stored.name:
         raise InvalidInput("its name is not made of its policy's UID and its number")
     return stored
+
+
+def namespace_from(body: ParsedJson) -> Namespace:
+    """A namespace and its labels."""
+    metadata = body["metadata"]
+    return Namespace(
+        name=metadata["name"], labels={**(metadata.get("labels") or {}), NAMESPACE_LABEL: metadata["name"]}
+    )
 
 
 def sandbox_from(body: ParsedJson) -> Sandbox | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from supervisor_middleware.model.canonical import JsonObject, digest
-from supervisor_middleware.model.snapshot import Kind, Snapshot, StoredRevision
+from supervisor_middleware.model.snapshot import POLICY_KINDS, Kind, Snapshot, StoredRevision
 from supervisor_middleware.model.violation import Reason, Report, Subject, Violation, merge, report
 from supervisor_middleware.sources.assembly import (
     about_file,
@@ -22,6 +22,7 @@ from supervisor_middleware.sources.assembly import (
     choose,
     findings_of,
     kept,
+    namespaces_of,
     objects_of,
 )
 from supervisor_middleware.sources.documents import Document, lines_of, read_documents
@@ -33,7 +34,7 @@ from supervisor_middleware.sources.problems import Problem
 UNDATED: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """When everything was created, where nobody can tell."""
 
-_KINDS: Final = frozenset({Kind.SUPERVISOR_MIDDLEWARE.value, Kind.SANDBOX_POLICY.value, Kind.SANDBOX.value})
+_KINDS: Final = frozenset(k.value for k in Kind if k is not Kind.POLICY_REVISION)
 _NOTHING: Final = Report()
 
 
@@ -153,9 +154,10 @@ class FolderSource:
         self._remember(Memory(files=files, identities=self._and_departed(identities)))
         return Snapshot(
             registrations=registrations,
-            policies=by_kind(stored, Kind.SANDBOX_POLICY),
+            policies=by_kind(stored, *POLICY_KINDS),
             revisions=() if self._state is None else self._state.revisions(),
             sandboxes=tuple(s.sandbox for _, (_, s) in sorted(chosen.sandboxes.items())),
+            namespaces=namespaces_of(files.values(), (s.namespace for s in chosen.places)),
             bundles=bundles,
             unknown=_KINDS if listing.missing else frozenset(),
             problems=merge((report((*unreadable, *chosen.violations)), *self._findings())),

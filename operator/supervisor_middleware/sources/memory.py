@@ -107,6 +107,7 @@ def _contents_to_json(contents: Contents) -> JsonObject:
         ],
         "bundles": [[k.kind, k.namespace, k.name, k.key, pem] for k, pem in contents.bundles.items()],
         "data": [list(d) for d in sorted(contents.data)],
+        "namespaces": {name: dict(labels) for name, labels in contents.namespaces.items()},
         "skipped": contents.skipped,
     }
 
@@ -123,6 +124,8 @@ def _contents_from_json(value: ParsedJson) -> Contents:
         ),
         bundles={BundleKey(*map(str, key)): str(pem) for *key, pem in value["bundles"]},
         data=frozenset((str(k), str(ns), str(name)) for k, ns, name in value["data"]),
+        # Absent in what an earlier release remembered.
+        namespaces={str(n): {str(k): str(v) for k, v in of.items()} for n, of in value.get("namespaces", {}).items()},
         skipped=int(value["skipped"]),
     )
 

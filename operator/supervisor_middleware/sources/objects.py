@@ -7,7 +7,8 @@ by the compiler. A sandbox is a document of its own here, since there are no Pod
     kind: Sandbox
     metadata: {name: coder, namespace: team-a, labels: {app: coder}}
 
-(`name`, `namespace` and `labels` may also stand in `spec`, or beside `kind`.)
+(`name`, `namespace` and `labels` may also stand in `spec`, or beside `kind`.) A `v1` Namespace gives its labels, by
+which a baseline selects it.
 """
 
 import difflib
@@ -34,6 +35,7 @@ DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACED: Final[Mapping[str, bool]] = {
     Kind.SUPERVISOR_MIDDLEWARE.value: False,
     Kind.SANDBOX_POLICY.value: True,
+    Kind.CLUSTER_SANDBOX_POLICY.value: False,
     Kind.SANDBOX.value: True,
     Kind.POLICY_REVISION.value: False,
 }
@@ -43,6 +45,7 @@ _SANDBOX_FIELDS: Final = ("name", "namespace", "labels")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # A UID becomes part of file names.
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_LABEL_RULE: Final = "must be at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
 _MAX_NAME: Final = 253
 _MAX_NESTED_LISTS: Final = 5
 
@@ -88,6 +91,7 @@ class Contents:
     sandboxes: tuple[SandboxItem, ...] = ()
     bundles: Mapping[BundleKey, str] = field(default_factory=dict, repr=False)
     data: frozenset[tuple[str, str, str]] = frozenset()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     skipped: int = 0
     problems: tuple[Problem, ...] = ()
     advice: tuple[Problem, ...] = ()
@@ -104,6 +108,7 @@ def read_contents(parsed: Parsed) -> Contents:
         sandboxes=tuple(reader.sandboxes),
         bundles=reader.bundles,
         data=frozenset(reader.data),
+        namespaces=reader.namespaces,
         skipped=reader.skipped,
         problems=(*parsed.problems, *reader.problems),
         advice=tuple(reader.advice),
@@ -132,6 +137,7 @@ class _Reader:
         self.sandboxes: list[SandboxItem] = []
         self.bundles: dict[BundleKey, str] = {}
         self.data: list[tuple[str, str, str]] = []
+        self.namespaces: dict[str, Mapping[str, str]] = {}
         self.skipped = 0
         self.problems: list[Problem] = []
         self.advice: list[Problem] = []
@@ -144,6 +150,8 @@ class _Reader:
             self._problem(place, "apiVersion", "is required", hint=f"add apiVersion: {API_VERSION}")
         elif version == "v1" and kind in BUNDLE_KINDS:
             self._bundles(kind, body)
+        elif version == "v1" and kind == Kind.NAMESPACE.value:
+            self._namespace(place, body)
         elif not isinstance(version, str) or version.partition("/")[0] != GROUP:
             self._foreign(place, version, kind)
         elif version != API_VERSION:
@@ -218,8 +226,7 @@ class _Reader:
             return Subject(kind=kind, name=str(name)) if is_named else None
         namespace = DEFAULT_NAMESPACE if namespace is None else namespace
         if not isinstance(namespace, str) or not is_label(namespace):
-            rule = "must be at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
-            self._problem(place, f"{prefix}namespace", rule, hint=_quote(namespace))
+            self._problem(place, f"{prefix}namespace", _LABEL_RULE, hint=_quote(namespace))
             return None
         return Subject(kind=kind, namespace=namespace, name=str(name)) if is_named else None
 
@@ -241,6 +248,16 @@ class _Reader:
         self.data.append((kind, namespace, name))
         for key, pem in bundles_of(kind, body):
             self.bundles[BundleKey(kind, namespace, name, key)] = pem
+
+    def _namespace(self, place: Place, body: Mapping[str, Any]) -> None:
+        metadata = body.get("metadata")
+        given: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
+        name, labels, before = given.get("name"), given.get("labels") or {}, len(self.problems)
+        if not isinstance(name, str) or not is_label(name):
+            self._problem(place, "metadata.name", _LABEL_RULE, hint=_quote(name))
+        self._strings(place, "labels", labels)
+        if len(self.problems) == before:
+            self.namespaces[str(name)] = labels
 
     def _foreign(self, place: Place, version: object, kind: str) -> None:
         self.skipped += 1

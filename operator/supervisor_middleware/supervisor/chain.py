@@ -30,9 +30,9 @@ from supervisor_middleware.model.evaluation import (
     Result,
     Target,
 )
-from supervisor_middleware.model.generation import Stage
+from supervisor_middleware.model.generation import Stage, is_too_long
 from supervisor_middleware.model.identifiers import is_reason_code
-from supervisor_middleware.model.limits import CHAIN_TIMEOUT, MAX_STAGES
+from supervisor_middleware.model.limits import CHAIN_TIMEOUT
 from supervisor_middleware.supervisor import headers as header_rules
 from supervisor_middleware.supervisor.envelope import body_limit, request_breach
 from supervisor_middleware.supervisor.exchange import (
@@ -92,7 +92,7 @@ Answer: TypeAlias = Result | FailureCode
 
 def begin(stages: tuple[Stage, ...], request: Request) -> Step:
     """The first step of a request through the chain selected for its host."""
-    if len(stages) > MAX_STAGES:
+    if is_too_long(stages):
         return refuse_too_long(stages, request.context, request.target)
     match request.body:
         case Whole(data):
@@ -126,7 +126,7 @@ def uninspectable(stages: tuple[Stage, ...], *, context: RequestContext, target:
     RFC 0009 "Operation phases and placement": any matching FailClosed stage denies; if all are FailOpen, it is
     relayed with a finding for each.
     """
-    if len(stages) > MAX_STAGES:
+    if is_too_long(stages):
         return refuse_too_long(stages, context, target)
     return pass_unseen(stages, context, target, code_of=lambda _: FailureCode.UNINSPECTABLE)
 

@@ -41,7 +41,8 @@ def refuse_overflowed(stages: tuple[Stage, ...], context: RequestContext, target
 def refuse_too_long(stages: tuple[Stage, ...], context: RequestContext, target: Target) -> Denied:
     """RFC 0009 "Policy integration": "runtime selection defensively rejects a chain longer than 10 stages"."""
     code = FailureCode.STAGES_OVER_CAPACITY
-    event = Failed(stage=stage_ref(stages[MAX_STAGES], context, target), code=code, latency=NO_TIME)
+    surplus = [s for s in stages if s.unresolved is None][MAX_STAGES]
+    event = Failed(stage=stage_ref(surplus, context, target), code=code, latency=NO_TIME)
     return Denied(cause=Cause.FAILED, code=code, events=(event,))
 
 

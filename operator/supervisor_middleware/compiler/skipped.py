@@ -1,0 +1,52 @@
+"""Whether a middleware config selects a `tls: skip` host. PURE.
+
+RFC 0009 "Policy integration": a selector that overlaps such an endpoint is refused, since nobody looks inside.
+Decided exactly over every host there is, with one as the example; what is too intricate to be decided in time counts
+as an overlap.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from supervisor_middleware.model.host_sets import Budget, TooComplex, selector_overlap
+from supervisor_middleware.model.hosts import HostPattern, HostSelector, parse_patterns
+from supervisor_middleware.model.revision import Entry, Skip
+
+UNDECIDED: Final = ""
+"""In place of a host: it could not be decided in time."""
+
+
+@dataclass(slots=True)
+class Overlaps:
+    """Answers within one budget, so that no policy can cost more than its share however it is written."""
+
+    budget: Budget = field(default_factory=Budget)
+
+    def between(self, entry: Entry, skip: Skip) -> str | None:
+        """A host that `entry` selects and `skip` covers; None if there is none, `UNDECIDED` if nobody knows."""
+        return self.of(selector_of(entry.include, entry.exclude), pattern_of(skip.host))
+
+    def of(self, selector: HostSelector, endpoint: HostPattern) -> str | None:
+        """The same of parsed patterns."""
+        try:
+            return selector_overlap(selector, endpoint, budget=self.budget)
+        except TooComplex:
+            return UNDECIDED
+
+
+def for_example(host: str) -> str:
+    """The end of a message: the counterexample, or that there is none to show."""
+    return f", for example {host}" if host else "; use fewer wildcards, so that it can be decided"
+
+
+@lru_cache(maxsize=4096)
+def selector_of(include: tuple[str, ...], exclude: tuple[str, ...]) -> HostSelector:
+    """Patterns that are known to be valid, parsed once."""
+    return HostSelector(include=parse_patterns(include), exclude=parse_patterns(exclude))
+
+
+@lru_cache(maxsize=4096)
+def pattern_of(host: str) -> HostPattern:
+    """A `tls: skip` host as a draft or a revision keeps it: a pattern, or an IPv6 literal in brackets."""
+    return HostPattern((host,) if host.startswith("[") else tuple(host.split(".")))
