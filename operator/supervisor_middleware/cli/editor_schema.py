@@ -54,7 +54,8 @@ def inlined(
     elif isinstance(schema.get("additionalProperties"), Mapping):
         result["additionalProperties"] = inlined(schema["additionalProperties"], defs, dropped=dropped)
     if "const" in schema:
-        result["enum"] = [result.pop("const", schema["const"])]
+        result.pop("const", None)
+        result["enum"] = [schema["const"]]
     if "items" in schema:
         result["items"] = inlined(schema["items"], defs, dropped=dropped)
     return result

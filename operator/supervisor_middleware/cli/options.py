@@ -22,6 +22,13 @@ class Form(StrEnum):
     GITHUB = "github"
 
 
+class Written(StrEnum):
+    """How documents are written."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
 OutputOption = Annotated[Output, typer.Option("--output", "-o", metavar="FORM", help="table, json or yaml.")]
 StateOption = Annotated[
     Path | None,
