@@ -132,7 +132,7 @@ def test_what_was_accepted_stays_whatever_the_service_does(said: Description | N
     world = World(registrations=[an_accepted()], descriptions={} if said is None else {"acme": said})
     (found,) = world.decide().registry.registrations
     assert found.accepted == an_accepted_registration()
-    assert not found.is_drifted
+    assert not found.drift
     assert world.decide().registry.bindings.find("acme/redactor") is not None
     assert not world.decide().registry.is_incomplete
 
@@ -154,11 +154,89 @@ def test_an_edit_counts_once_the_service_is_described_under_it() -> None:
     assert moved.accepted.connection.endpoint == "https://elsewhere.svc:443"
 
 
-def test_a_service_that_lost_a_binding_nobody_uses_is_another_one() -> None:
+def test_a_service_that_offers_nothing_of_what_it_was_accepted_with_has_drifted() -> None:
     world = World(registrations=[an_accepted()], descriptions=described("acme/other"))
     (found,) = world.decide().registry.registrations
-    assert (reasons(found.report), found.is_drifted) == ([], False)
-    assert world.decide().registry.bindings.find("acme/redactor") is None
+    assert reasons(found.report) == [Reason.INVALID_MANIFEST]
+    assert (found.accepted, found.drift) == (
+        an_accepted_registration(),
+        "the service no longer offers what was accepted",
+    )
+    assert world.decide().registry.bindings.find("acme/other") is None
+
+
+def test_a_service_that_lost_a_binding_nobody_uses_keeps_its_place_for_it() -> None:
+    both = an_accepted_registration(manifest=a_manifest(a_binding(), a_binding("acme/other")))
+    world = World(registrations=[an_accepted(registration=both)], descriptions=described("acme/redactor"))
+    (found,) = world.decide().registry.registrations
+    assert (reasons(found.report), found.is_current) == ([], True)
+    assert found.accepted is not None
+    assert found.accepted.claims == ("acme/redactor", "acme/other")
+    assert found.drift == "the service does not offer acme/other, which stays reserved for this registration"
+    assert world.decide().registry.bindings.find("acme/other") is None
+    back = World(registrations=[an_accepted(registration=found.accepted)], descriptions=described(*both.claims))
+    (found,) = back.decide().registry.registrations
+    assert (found.accepted, found.drift) == (both, "")
+
+
+def test_a_service_that_offers_more_gets_no_more() -> None:
+    world = World(registrations=[an_accepted()], descriptions=described("acme/redactor", "other/stolen"))
+    (found,) = world.decide().registry.registrations
+    assert (reasons(found.report), found.is_fresh, found.accepted) == ([], False, an_accepted_registration())
+    assert "also offers other/stolen" in found.drift
+    assert world.decide().registry.bindings.find("other/stolen") is None
+
+
+def test_a_new_endpoint_has_the_claims_of_the_old_one() -> None:
+    moved = an_accepted(a_registration(grpcEndpoint="https://elsewhere.svc", generation=2))
+    world = World(registrations=[moved], descriptions=described("acme/redactor", "acme/other"))
+    (found,) = world.decide().registry.registrations
+    assert found.accepted is not None
+    assert found.accepted.connection.endpoint == "https://elsewhere.svc:443"
+    assert (found.accepted.claims, [b.id for b in found.accepted.manifest.bindings]) == (
+        ("acme/redactor",),
+        ["acme/redactor"],
+    )
+
+
+def test_a_service_that_claims_what_is_built_in_loses_trust_and_takes_nothing_away() -> None:
+    world = World(registrations=[an_accepted()], descriptions=described("acme/redactor", "openshell/regex"))
+    (found,) = world.decide().registry.registrations
+    assert (reasons(found.report), bool(found.drift)) == ([Reason.RESERVED_NAMESPACE], True)
+    assert found.accepted == an_accepted_registration()
+
+
+def test_listing_what_the_service_does_not_offer_is_no_drift() -> None:
+    world = World(registrations=[an_accepted(a_registration(bindings=["acme/typo"]))], descriptions=described())
+    (found,) = world.decide().registry.registrations
+    assert (reasons(found.report), found.drift) == ([Reason.INVALID_MANIFEST], "")
+    assert found.accepted == an_accepted_registration()
+
+
+def test_a_binding_that_policies_use_cannot_be_struck_from_the_list() -> None:
+    revision = kept(a_revision())
+    both = an_accepted_registration(declared_bindings=["acme/redactor", "acme/other"])
+    world = World(
+        registrations=[an_accepted(a_registration(bindings=["acme/other"]), both)],
+        policies=[naming(a_policy(), revision)],
+        revisions=[revision],
+        descriptions=described("acme/redactor", "acme/other"),
+    )
+    (found,) = world.decide().registry.registrations
+    assert found.report is not None
+    assert [(v.path, v.reason) for v in found.report.violations] == [("spec.bindings", Reason.INVALID_MANIFEST)]
+    assert (found.accepted, found.drift) == (both, "")
+
+
+def test_one_service_is_registered_in_two_parts() -> None:
+    small = a_registration("small", bindings=["acme/small"], maxBodyBytes=1024)
+    large = a_registration("large", bindings=["acme/large"], maxBodyBytes=65536)
+    said = Described(a_manifest(a_binding("acme/small", max_body_bytes=1024), a_binding("acme/large")))
+    world = World(registrations=[small, large], descriptions={"small": said, "large": said})
+    found = world.decide().registry
+    assert [(reasons(r.report), r.drift) for r in found.registrations] == [([], ""), ([], "")]
+    limits = [found.bindings.by_id[i].max_body_bytes for i in ("acme/small", "acme/large")]
+    assert limits == [1024, 65536]
 
 
 def test_a_service_that_lost_a_binding_policies_use_has_drifted() -> None:
@@ -170,7 +248,7 @@ def test_a_service_that_lost_a_binding_policies_use_has_drifted() -> None:
         descriptions=described("acme/other"),
     )
     (found,) = world.decide().registry.registrations
-    assert (reasons(found.report), found.is_drifted) == ([Reason.INVALID_MANIFEST], True)
+    assert (reasons(found.report), bool(found.drift)) == ([Reason.INVALID_MANIFEST], True)
     assert found.accepted == an_accepted_registration()
     assert world.decide().registry.bindings.find("acme/redactor") is not None
 
@@ -178,7 +256,7 @@ def test_a_service_that_lost_a_binding_policies_use_has_drifted() -> None:
 def test_a_limit_that_shrank_below_the_registrations_is_drift() -> None:
     world = World(registrations=[an_accepted()], descriptions=described(max_body_bytes=1024))
     (found,) = world.decide().registry.registrations
-    assert (reasons(found.report), found.is_drifted) == ([Reason.LIMIT_EXCEEDS_MANIFEST], True)
+    assert (reasons(found.report), bool(found.drift)) == ([Reason.LIMIT_EXCEEDS_MANIFEST], True)
 
 
 def test_a_limit_that_was_raised_above_the_services_is_no_drift() -> None:
@@ -186,7 +264,7 @@ def test_a_limit_that_was_raised_above_the_services_is_no_drift() -> None:
     (found,) = (
         World(registrations=[raised], descriptions=described(max_body_bytes=65536)).decide().registry.registrations
     )
-    assert (reasons(found.report), found.is_drifted) == ([Reason.LIMIT_EXCEEDS_MANIFEST], False)
+    assert (reasons(found.report), bool(found.drift)) == ([Reason.LIMIT_EXCEEDS_MANIFEST], False)
 
 
 def of(max_body_bytes: int) -> Manifest:

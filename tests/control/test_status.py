@@ -174,7 +174,7 @@ def of_registration(found: Report | None = VALID, **fields: Any) -> Mapping[str,
         "accepted": an_accepted_registration(),
         "is_current": True,
         "policies": 2,
-        "is_drifted": False,
+        "drift": "",
         "last_described": NOW,
         **fields,
     }
@@ -236,8 +236,9 @@ def test_a_broken_spec_says_nothing_of_reachability() -> None:
 
 
 def test_drift_is_a_condition_of_its_own() -> None:
-    status = of_registration(a_report(Reason.INVALID_MANIFEST), is_drifted=True)
+    status = of_registration(a_report(Reason.INVALID_MANIFEST), drift="the service offers less")
     assert conditions(status)["Drifted"] == ("True", "Drifted")
+    assert message(status, "Drifted") == "the service offers less"
     assert conditions(status)["Reachable"] == ("True", "Reachable")
     assert conditions(status)["Accepted"] == ("False", "Invalid")
 

@@ -60,7 +60,7 @@ def recorded(drafts: Iterable[RegistrationDraft], manifests: Mapping[str, Manife
 
 
 def accept(
-    drafts: Iterable[RegistrationDraft],
+    drafts: Sequence[RegistrationDraft],
     descriptions: Mapping[str, Description],
     *,
     manifests: Mapping[str, Manifest],
@@ -73,7 +73,7 @@ def accept(
     for draft in drafts:
         registration, found = None, Report()
         if draft.uid in descriptions:
-            registration, found = accept_registration(draft, descriptions[draft.uid], others=accepted)
+            registration, found = accept_registration(draft, descriptions[draft.uid], others=accepted, drafts=drafts)
         reports.append(found)
         if registration is None:
             pending.append(draft.name)
@@ -150,7 +150,7 @@ def _conflicts(
     of = _by_namespace(revisions)
     alike = {(s.namespace, tuple(sorted(s.labels.items()))): s for s in sandboxes}
     for sandbox in alike.values():
-        chosen = [r for r in of.get(sandbox.namespace, ()) if selects(r, sandbox)]
+        chosen = [r for r in of.get(sandbox.namespace, ()) if selects(r, sandbox, namespace_labels={})]
         yield from _clashes(sandbox, chosen, bindings=bindings, settings=settings)
 
 
@@ -164,7 +164,7 @@ def _possible_conflicts(
         for pair in pairs:
             labels = {k: v for r in pair for k, v in _labels(r)}
             sandbox = Sandbox(namespace=namespace, name="any", labels=labels)
-            both = [r for r in pair if selects(r, sandbox)]
+            both = [r for r in pair if selects(r, sandbox, namespace_labels={})]
             for clash in _clashes(sandbox, both, bindings=bindings, settings=settings):
                 message = f"would conflict where a sandbox is selected by both policies: {clash.message}"
                 yield Advice(subject=clash.subject, path=clash.path, message=message)
@@ -178,7 +178,7 @@ def _clashes(
         return
     for ordered in (revisions, revisions[::-1]):
         dated = [replace(r, created_at=UNDATED + timedelta(seconds=n)) for n, r in enumerate(ordered)]
-        _, found = compose(sandbox, dated, bindings=bindings, settings=settings)
+        _, found = compose(sandbox, dated, namespace_labels={}, bindings=bindings, settings=settings)
         yield from found.violations
 
 

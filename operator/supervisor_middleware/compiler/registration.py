@@ -4,24 +4,19 @@ Two steps, with `Describe` between them: `draft_registration` reads the spec, `a
 service said. RFC 0009 "Contract versioning": manifest validation is mandatory, before traffic can depend on it.
 """
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, assert_never
-from urllib.parse import urlsplit
 
-from cryptography import x509
-
+from supervisor_middleware.compiler.claims import claims_advice, expose, neighbours_of
+from supervisor_middleware.compiler.connections import bundle_key, connection_of, connection_problems
 from supervisor_middleware.compiler.manifest_checks import FIX_SERVICE, manifest_violations
 from supervisor_middleware.compiler.structure import parse
-from supervisor_middleware.model.durations import parse_timeout
-from supervisor_middleware.model.fields import ENDPOINT_RULE
-from supervisor_middleware.model.hosts import DEFAULT_PORTS, normalize_host
 from supervisor_middleware.model.identifiers import BINDING_ID_RULE, is_binding_id, is_reserved
 from supervisor_middleware.model.registration import ClientAuthentication, Connection, Registration
 from supervisor_middleware.model.resources import SupervisorMiddlewareSpec
-from supervisor_middleware.model.settings import CompilerSettings, Loopback
+from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import BundleKey, Stored
 from supervisor_middleware.model.verdict import Described, Description, Outage, Undescribable, Unreachable
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, Violation, report
@@ -40,6 +35,10 @@ class RegistrationDraft:
     max_body_bytes: int
     declared_bindings: tuple[str, ...] = ()
 
+    def is_of(self, endpoint: str) -> bool:
+        """Whether it would dial this endpoint."""
+        return self.connection is not None and self.connection.endpoint == endpoint
+
 
 def draft_registration(
     stored: Stored, *, bundles: Mapping[BundleKey, str], settings: CompilerSettings
@@ -55,37 +54,47 @@ def draft_registration(
         generation=stored.generation,
         created_at=stored.created_at,
         name=_name_of(stored, spec),
-        connection=None if violations else _connection(spec, bundles),
+        connection=None if violations else connection_of(spec, bundles),
         max_body_bytes=0 if violations else spec["maxBodyBytes"],
-        declared_bindings=() if violations else tuple(spec.get("bindings") or ()),
+        declared_bindings=() if violations else tuple(dict.fromkeys(spec.get("bindings") or ())),
     )
     return draft, report(violations, _advice(draft))
 
 
 def accept_registration(
-    draft: RegistrationDraft, description: Description, *, others: Iterable[Registration]
+    draft: RegistrationDraft,
+    description: Description,
+    *,
+    others: Iterable[Registration],
+    drafts: Iterable[RegistrationDraft] = (),
 ) -> tuple[Registration | None, Report]:
-    """Judge what the service said of itself; `others` are the registrations already accepted.
+    """Judge what the service said.
 
+    `others` are the registrations already accepted; one with the draft's UID is what was accepted of it before, whose
+    binding IDs it keeps. `drafts` are the registrations as they are written: an older one keeps what it declares.
     A draft without a connection is never accepted: its own report says why.
     """
     if draft.connection is None:
         return None, report(())
     match description:
         case Described(manifest):
-            accepted = tuple(r for r in others if r.uid != draft.uid)
-            violations = [*_name_conflicts(draft, accepted), *manifest_violations(draft, manifest, others=accepted)]
+            neighbours = neighbours_of(draft, others=others, drafts=drafts)
+            exposure = expose(draft, manifest, neighbours=neighbours)
+            broken = manifest_violations(draft, manifest, exposure=exposure, neighbours=neighbours)
+            violations = [*_name_conflicts(draft, neighbours.accepted), *broken]
+            found = report(violations, claims_advice(draft, manifest, exposure))
             if violations:
-                return None, report(violations)
+                return None, found
             return Registration(
                 name=draft.name,
                 uid=draft.uid,
                 created_at=draft.created_at,
                 connection=draft.connection,
                 max_body_bytes=draft.max_body_bytes,
-                manifest=manifest,
+                manifest=exposure.manifest,
                 declared_bindings=draft.declared_bindings,
-            ), report(())
+                claims=exposure.claims,
+            ), found
         case Undescribable(problem):
             message = f"Describe answered, but {problem}"
             return None, report([_of_service(draft, Reason.INVALID_MANIFEST, message, FIX_SERVICE)])
@@ -99,7 +108,7 @@ def reference_of(stored: Stored) -> BundleKey | None:
     """The CA bundle a registration refers to, so that a source can gather it."""
     tls = stored.spec.get("tls") if isinstance(stored.spec, Mapping) else None
     reference = tls.get("caBundleRef") if isinstance(tls, Mapping) else None
-    return _bundle_key(reference) if isinstance(reference, Mapping) else None
+    return bundle_key(reference) if isinstance(reference, Mapping) else None
 
 
 def _spec_violations(
@@ -115,14 +124,13 @@ def _spec_violations(
     elif not is_binding_id(name):
         message = f"is needed, because metadata.name is not {BINDING_ID_RULE}"
         yield violation("registrationName", Reason.MISSING_FIELD, message, "add the field")
-    for reason, message, hint in _endpoint_problems(spec, settings):
-        yield violation("grpcEndpoint", reason, message, hint)
-    tls = spec.get("tls") or {}
-    if tls.get("caBundle") is not None and tls.get("caBundleRef") is not None:
-        yield violation("tls", Reason.MALFORMED, "set caBundle or caBundleRef, not both", "remove one of them")
-    if tls and spec.get("grpcEndpoint", "").startswith("http://"):
-        yield violation("tls", Reason.MALFORMED, "has no meaning for an http:// endpoint", "use https://")
-    for path, reason, message, hint in _bundle_problems(tls, bundles):
+    for index, identifier in enumerate(spec.get("bindings") or ()):
+        if is_reserved(identifier):
+            message = "the openshell/ namespace is reserved for built-ins"
+            yield violation(
+                f"bindings[{index}]", Reason.RESERVED_NAMESPACE, message, "remove it: built-ins are there"
+            )
+    for path, reason, message, hint in connection_problems(spec, bundles, settings):
         yield violation(path, reason, message, hint)
 
 
@@ -136,107 +144,6 @@ def _name_conflicts(draft: RegistrationDraft, accepted: Iterable[Registration]) 
             message=f"the name {draft.name} already belongs to another registration",
             hint="choose another name",
         )
-
-
-def _endpoint_problems(spec: Mapping[str, Any], settings: CompilerSettings) -> Iterator[tuple[Reason, str, str]]:
-    if "grpcEndpoint" not in spec:
-        return
-    try:
-        url = urlsplit(spec["grpcEndpoint"])
-        host, port = normalize_host(url.netloc), url.port
-    except ValueError:
-        yield Reason.INVALID_ENDPOINT, f"must be {ENDPOINT_RULE}", "check host and port"
-        return
-    if port == 0:
-        yield Reason.INVALID_ENDPOINT, "port 0 is nobody's", "check the port"
-    if url.scheme == "http" and not spec.get("allowInsecure"):
-        yield (
-            Reason.INSECURE_TRANSPORT,
-            "http:// sends request content in the clear and needs allowInsecure: true",
-            "use https://",
-        )
-    if url.scheme == "https" and spec.get("allowInsecure"):
-        yield (
-            Reason.INSECURE_TRANSPORT,
-            "allowInsecure is for http:// endpoints only; it never means that verification is skipped",
-            "remove allowInsecure; use tls.caBundle for a private authority",
-        )
-    if settings.loopback is Loopback.REFUSED and _is_loopback(host):
-        yield (
-            Reason.INVALID_ENDPOINT,
-            "a loopback address is another machine for every supervisor",
-            "use a name all supervisors can reach, or run the operator with --allow-loopback",
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    plain = getattr(address, "ipv4_mapped", None) or address
-    return plain.is_loopback or plain.is_unspecified  # connecting to 0.0.0.0 reaches this machine too
-
-
-def _bundle_problems(
-    tls: Mapping[str, Any], bundles: Mapping[BundleKey, str]
-) -> Iterator[tuple[str, Reason, str, str]]:
-    if (pem := tls.get("caBundle")) is not None and not _is_bundle(pem):
-        yield (
-            "tls.caBundle",
-            Reason.INVALID_CA_BUNDLE,
-            "must hold PEM certificates and nothing else",
-            "paste the certificates of the authority, never a key",
-        )
-    if (reference := tls.get("caBundleRef")) is not None:
-        key = _bundle_key(reference)
-        if key not in bundles:
-            yield (
-                "tls.caBundleRef",
-                Reason.REFERENCE_NOT_FOUND,
-                f"{key} does not exist",
-                "create it, fix the reference, or grant the operator `get` on it",
-            )
-        elif not _is_bundle(bundles[key]):
-            yield (
-                "tls.caBundleRef",
-                Reason.INVALID_CA_BUNDLE,
-                f"{key} must hold PEM certificates and nothing else",
-                "put the certificates of the authority there, never a key",
-            )
-
-
-def _is_bundle(pem: str) -> bool:
-    if "PRIVATE KEY" in pem:
-        return False
-    try:
-        return bool(x509.load_pem_x509_certificates(pem.encode()))
-    except ValueError:
-        return False
-
-
-def _connection(spec: Mapping[str, Any], bundles: Mapping[BundleKey, str]) -> Connection:
-    tls = spec.get("tls") or {}
-    reference = tls.get("caBundleRef")
-    url = urlsplit(spec["grpcEndpoint"])
-    return Connection(
-        endpoint=f"{url.scheme}://{normalize_host(url.netloc)}:{url.port or DEFAULT_PORTS[url.scheme]}",
-        timeout=parse_timeout(spec.get("timeout", "500ms")),
-        ca_bundle_pem=bundles[_bundle_key(reference)] if reference else tls.get("caBundle") or "",
-        server_name=tls.get("serverName") or "",
-        client_authentication=ClientAuthentication(spec.get("clientAuthentication", "MutualTLS")),
-    )
-
-
-def _bundle_key(reference: Mapping[str, Any]) -> BundleKey:
-    return BundleKey(
-        str(reference.get("kind")),
-        str(reference.get("namespace")),
-        str(reference.get("name")),
-        str(reference.get("key", "ca.crt")),
-    )
 
 
 def _name_of(stored: Stored, spec: Mapping[str, Any]) -> str:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from supervisor_middleware.compiler.binding import Bindings
-from supervisor_middleware.control.decisions import Decisions, PolicyDecision, RegistrationDecision
+from supervisor_middleware.control.decisions import Decisions, PolicyDecision
+from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.rollout import Rollout
 from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.model.registration import Registration
@@ -36,7 +37,8 @@ class RegistrationStanding:
     is_current: bool
     """Whether `accepted` was accepted under the current spec."""
     policies: int
-    is_drifted: bool
+    drift: str
+    """How the service differs from what the registration holds; empty if it does not."""
     last_described: datetime | None
 
 
@@ -62,7 +64,7 @@ def policy_standing(
         accepted=accepted,
         is_current=is_stored and not conflicts.violations,
         unserved=tuple(e.key for e in entries if bindings.find(e.binding) is None),
-        views=[view(key, rollout.generations[key].digest) for key in rollout.matched.get(uid, ())],
+        views=[view(key, rollout.generations[key].digest) for key in rollout.matched[uid]],
     )
 
 
@@ -76,7 +78,7 @@ def registration_standing(decision: RegistrationDecision, decisions: Decisions) 
         accepted=accepted,
         is_current=decision.is_current,
         policies=sum(_uses(p, offered) for p in decisions.policies),
-        is_drifted=decision.is_drifted,
+        drift=decision.drift,
         last_described=decision.last_described,
     )
 

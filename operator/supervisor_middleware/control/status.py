@@ -258,9 +258,9 @@ def _registration_conditions(standing: RegistrationStanding) -> Iterable[Untimed
         )
     yield Untimed(
         type="Drifted",
-        status=standing.is_drifted,
-        reason=ConditionReason.DRIFTED if standing.is_drifted else ConditionReason.IN_SYNC,
-        message="the service no longer offers what was accepted" if standing.is_drifted else "",
+        status=bool(standing.drift),
+        reason=ConditionReason.DRIFTED if standing.drift else ConditionReason.IN_SYNC,
+        message=standing.drift,
     )
     if accepted is not None and accepted.connection.is_insecure:
         yield Untimed(

@@ -6,7 +6,7 @@ sending, so that an author reads which limit it was instead of a supervisor's fa
 
 from collections.abc import Iterator
 
-from supervisor_middleware.compiler.manifest_checks import CHECKS, ManifestInput
+from supervisor_middleware.compiler.manifest_checks import form_problems
 from supervisor_middleware.model.evaluation import FailureCode, Result
 from supervisor_middleware.model.limits import MAX_BINDINGS, MAX_BODY_BYTES
 from supervisor_middleware.model.manifest import Manifest
@@ -22,9 +22,7 @@ def manifest_problems(manifest: Manifest, *, tolerated: frozenset[Reason] = froz
     """
     if not 1 <= len(manifest.bindings) <= MAX_BINDINGS:
         yield f"1 to {MAX_BINDINGS} bindings are needed, {len(manifest.bindings)} are there"
-    given = ManifestInput(manifest=manifest, max_body_bytes=0, declared=(), others=())
-    problems = (problem for check in CHECKS for problem in check(given))
-    yield from (message for _, reason, message, _ in problems if reason not in tolerated)
+    yield from (message for _, reason, message, _ in form_problems(manifest) if reason not in tolerated)
 
 
 def result_problems(result: Result, *, max_body_bytes: int) -> Iterator[FailureCode]:

@@ -60,7 +60,11 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """An accepted registration. `name` is diagnostic (and the ID of a released service's one binding)."""
+    """An accepted registration. `name` is diagnostic (and the ID of a released service's one binding).
+
+    `manifest` is what the registration takes of the service's; `claims` are the binding IDs that are its own, offered
+    at the moment or not: those it declares, or those of the first manifest that was accepted.
+    """
 
     name: str
     uid: str
@@ -69,6 +73,12 @@ class Registration:
     max_body_bytes: int
     manifest: Manifest
     declared_bindings: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+    @property
+    def owned(self) -> frozenset[str]:
+        """Every binding ID no other registration can have."""
+        return frozenset((*self.claims, *(b.id for b in self.manifest.bindings)))
 
     def binding(self, identifier: str) -> Binding | None:
         """The binding with this ID, if the service offers it."""
@@ -87,6 +97,7 @@ class Registration:
             "connection": self.connection.to_json(),
             "maxBodyBytes": self.max_body_bytes,
             "bindings": list(self.declared_bindings),
+            "claims": list(self.claims),
             "manifest": self.manifest.to_json(),
         }
 
@@ -100,12 +111,17 @@ class Registration:
         created_at = datetime.fromisoformat(str(value["createdAt"]))
         if created_at.tzinfo is None:
             raise ValueError("createdAt has no time zone")  # it could not be compared with another
+        manifest = Manifest.from_json(value["manifest"])
+        declared = tuple(str(b) for b in value.get("bindings", ()))
+        # Written before claims were kept: what was accepted then is what was claimed.
+        claims = value.get("claims", declared or tuple(dict.fromkeys(b.id for b in manifest.bindings)))
         return cls(
             name=str(value["name"]),
             uid=str(value["uid"]),
             created_at=created_at,
             connection=Connection.from_json(value["connection"]),
             max_body_bytes=int(value["maxBodyBytes"]),
-            manifest=Manifest.from_json(value["manifest"]),
-            declared_bindings=tuple(str(b) for b in value.get("bindings", ())),
+            manifest=manifest,
+            declared_bindings=declared,
+            claims=tuple(str(c) for c in claims),
         )
