@@ -190,7 +190,7 @@ def _problem(typed: str) -> str:
     """What is wrong with the words after `smw`; nothing for `smw` alone."""
     words = [w for w in shlex.split(typed.replace("…", "").replace("'", "")) if w != "..."]
     known = commands()
-    if not words or words[0] in {"--help", "--version"}:
+    if not words or words[0] in {"--help", "--version", "--install-completion", "--show-completion"}:
         return ""
     name = next((n for n in known if words[: len(n.split())] == n.split()), None)
     if name is None:
