@@ -40,10 +40,15 @@ from supervisor_middleware.supervisor.exchange import (
     Outcome,
     Overflowed,
     Request,
-    Unread,
     Whole,
 )
-from supervisor_middleware.supervisor.http_request import Framing, RequestHead, UnmatchableHost, parse_head
+from supervisor_middleware.supervisor.http_request import (
+    Framing,
+    RequestHead,
+    UnmatchableHost,
+    known_body,
+    parse_head,
+)
 from supervisor_middleware.supervisor.permits import Exhausted, Permits
 from supervisor_middleware.telemetry import where
 
@@ -150,7 +155,7 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc] # generate
             outcome = uninspectable(stages, context=context, target=head.target)
             return self._settled(outcome, head, forward=replies.forward_head)
         cap = body_cap(stages)
-        known = _known_body(head, cap=cap)
+        known = known_body(head, cap=cap)
         async with self._permits.permit():
             body = await self._read_body(head, stream, cap=cap) if known is None else known
             request = Request(context=context, target=head.target, headers=head.headers, body=body)
@@ -232,12 +237,3 @@ _Forward: TypeAlias = Callable[[RequestHead, Allowed], pb.ProcessingResponse]
 def _head(received: pb.HttpHeaders) -> RequestHead:
     lines = ((h.key, h.raw_value or h.value.encode()) for h in received.headers.headers)
     return parse_head(lines, end_of_stream=received.end_of_stream)
-
-
-def _known_body(head: RequestHead, *, cap: int) -> Body | None:
-    """The body as far as the head tells, None where it must be read."""
-    if head.framing in {Framing.NONE, Framing.HANDSHAKE}:
-        return Whole(b"")
-    if cap == 0 or head.content_length > cap:
-        return Unread(head.content_length)
-    return None

@@ -14,6 +14,7 @@ from typing import Final
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.evaluation import Header, Target
 from supervisor_middleware.model.hosts import DEFAULT_PORTS, normalize_host
+from supervisor_middleware.supervisor.exchange import Body, Unread, Whole
 from supervisor_middleware.supervisor.headers import nominated_by
 
 _MAX_PORT: Final = 65535
@@ -69,6 +70,15 @@ def parse_head(lines: Iterable[tuple[str, bytes]], *, end_of_stream: bool) -> Re
             raise UnmatchableHost(f"the request has two values of {name}")
     framing, length = _framing(pseudo.get(":method", ""), headers, end_of_stream=end_of_stream)
     return RequestHead(target=_target(pseudo), headers=tuple(headers), framing=framing, content_length=length)
+
+
+def known_body(head: RequestHead, *, cap: int) -> Body | None:
+    """The body as far as the head tells, for a chain that takes at most `cap`; None where it must be read."""
+    if head.framing in {Framing.NONE, Framing.HANDSHAKE}:
+        return Whole(b"")
+    if cap == 0 or head.content_length > cap:
+        return Unread(head.content_length)
+    return None
 
 
 def encode_value(value: str) -> bytes:
