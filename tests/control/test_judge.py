@@ -1,43 +1,71 @@
 """What is judged is judged again only when something it depends on has changed."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from supervisor_middleware.compiler.binding import Bindings, bind
-from supervisor_middleware.compiler.pipeline import CompiledPolicy
 from supervisor_middleware.compiler.questions import questions
-from supervisor_middleware.control.judge import Judge
-from supervisor_middleware.model.snapshot import Stored
-from supervisor_middleware.model.verdict import Accepted, Rejected, Verdict
-from tests.builders import a_policy, a_revision, an_accepted_registration, some_settings
+from supervisor_middleware.control.decisions import decide_registry
+from supervisor_middleware.control.judge import Judge, PolicyDecision
+from supervisor_middleware.control.registrations import Registry
+from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
+from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unreachable, Verdict
+from supervisor_middleware.registry.catalog import Catalog
+from tests.builders import NOW, a_policy, a_registration, a_revision, an_accepted_registration, some_settings
 
 SETTINGS = some_settings()
 
 
-def bindings(*, max_body_bytes: int = 65536) -> Bindings:
-    return bind((an_accepted_registration(max_body_bytes=max_body_bytes),), SETTINGS.builtins)
+def bindings(*, max_body_bytes: int = 65536, others: int = 0) -> Bindings:
+    more = (an_accepted_registration(f"other-{n}", uid=f"o{n}") for n in range(others))
+    return bind((an_accepted_registration(max_body_bytes=max_body_bytes), *more), SETTINGS.builtins)
 
 
-def judged(judge: Judge, stored: Stored, *, of: Bindings, verdict: Verdict | None = None) -> CompiledPolicy:
-    read = judge.read(stored)
-    verdicts = {q.key: verdict or Accepted() for q in questions(read.draft, of)}
-    return judge.compile(read, bindings=judge.same(of), verdicts=verdicts, accepted=None, pending=())
+def an_unreachable_registration() -> Registry:
+    snapshot, catalog = Snapshot(registrations=(a_registration(),)), Catalog()
+    (undescribed,) = decide_registry(snapshot, catalog, settings=SETTINGS).registrations
+    assert undescribed.draft.connection is not None
+    outage = Unreachable(Outage.CALL_FAILED)
+    catalog.described(undescribed.draft.connection, undescribed.draft.name, description=outage, now=NOW)
+    return decide_registry(snapshot, catalog, settings=SETTINGS)
+
+
+def judged(
+    judge: Judge,
+    stored: Stored,
+    *,
+    of: Bindings,
+    verdict: Verdict | None = None,
+    catalog: Catalog | None = None,
+    accepted: StoredRevision | None = None,
+    registry: Registry | None = None,
+) -> PolicyDecision:
+    catalog = Catalog() if catalog is None else catalog
+    for question in questions(judge.read(stored).draft, of):
+        catalog.decided(question.key, verdict or Accepted(), now=NOW)
+    around = judge.around(registry or Registry(registrations=(), bindings=of), catalog)
+    return judge.decide(stored, catalog, around=around, accepted=accepted)
 
 
 def test_an_unchanged_policy_is_judged_once() -> None:
-    judge = Judge(SETTINGS)
-    first = judged(judge, a_policy(), of=bindings())
+    judge, catalog, stored = Judge(SETTINGS), Catalog(), a_policy()
+    first = judged(judge, stored, of=bindings(), catalog=catalog)
+    assert judged(judge, stored, of=bindings(), catalog=catalog) is first
     # A new object with the same spec, as after every status write; bindings made anew, as at every pass.
     again = replace(a_policy(), resource_version="2", status={"observedGeneration": 1})
     assert judge.knows(again)
-    assert judged(judge, again, of=bindings()) is first
+    assert judged(judge, again, of=bindings()).compiled is first.compiled
+    assert judge.compilations == 1
 
 
 def test_an_edit_is_judged_anew() -> None:
     judge = Judge(SETTINGS)
-    first = judged(judge, a_policy(), of=bindings())
+    first = judged(judge, a_policy(), of=bindings()).compiled
     edited = a_policy(generation=2, order=7)
     assert not judge.knows(edited)
-    second = judged(judge, edited, of=bindings())
+    second = judged(judge, edited, of=bindings()).compiled
+    assert first is not None
+    assert second is not None
     assert second.digest != first.digest
     assert second.draft.generation == 2
 
@@ -49,26 +77,40 @@ def test_a_policy_created_again_under_its_name_is_another() -> None:
 
 
 def test_another_answer_is_another_judgement() -> None:
-    judge = Judge(SETTINGS)
-    assert judged(judge, a_policy(), of=bindings()).revision is not None
-    assert judged(judge, a_policy(), of=bindings(), verdict=Rejected("no")).revision is None
-    assert judged(judge, a_policy(), of=bindings()).revision is not None
+    judge, catalog, stored = Judge(SETTINGS), Catalog(), a_policy()
+    assert judged(judge, stored, of=bindings(), catalog=catalog).fresh is not None
+    assert judged(judge, stored, of=bindings(), catalog=catalog, verdict=Rejected("no")).fresh is None
+    assert judged(judge, stored, of=bindings(), catalog=catalog).fresh is not None
 
 
-def test_other_bindings_are_another_judgement() -> None:
-    judge = Judge(SETTINGS)
-    assert judged(judge, a_policy(), of=bindings()).revision is not None
-    assert judged(judge, a_policy(), of=bind((), SETTINGS.builtins)).revision is None
+def test_an_answer_to_another_policy_is_none_to_this() -> None:
+    judge, catalog, stored = Judge(SETTINGS), Catalog(), a_policy()
+    judged(judge, stored, of=bindings(), catalog=catalog)
+    judged(judge, a_policy("another", config={"mode": "redact"}), of=bindings(), catalog=catalog)
+    judged(judge, stored, of=bindings(), catalog=catalog)
+    assert judge.compilations == 2
 
 
-def test_last_known_good_and_what_is_pending_count_too() -> None:
-    judge = Judge(SETTINGS)
-    read, of = judge.read(a_policy()), judge.same(bind((), SETTINGS.builtins))
+def test_a_binding_it_selects_counts_and_no_other() -> None:
+    judge, stored = Judge(SETTINGS), a_policy()
+    judged(judge, stored, of=bindings())
+    judged(judge, stored, of=bindings(others=3))
+    assert judge.compilations == 1
+    judged(judge, stored, of=bindings(max_body_bytes=4096))
+    assert judge.compilations == 2
+    assert judged(judge, stored, of=bind((), SETTINGS.builtins)).fresh is None
+
+
+def test_last_known_good_counts_and_what_is_pending_where_a_binding_is_missing() -> None:
+    judge, stored, none = Judge(SETTINGS), a_policy(), bind((), SETTINGS.builtins)
+    accepted = StoredRevision(number=1, epoch=1, digest=a_revision().digest, revision=a_revision())
+    pending = an_unreachable_registration()
     seen = [
-        judge.compile(read, bindings=of, verdicts={}, accepted=accepted, pending=pending)
-        for accepted, pending in ((None, ()), (a_revision(), ()), (None, ("acme",)))
+        judged(judge, stored, of=none, accepted=found, registry=registry).compiled
+        for found, registry in ((None, None), (accepted, None), (None, pending))
     ]
     assert len({id(s) for s in seen}) == 3
+    assert seen[2] is not None
     assert "acme" in str(seen[2].report.violations[0])
 
 
@@ -78,8 +120,15 @@ def test_what_is_gone_is_forgotten() -> None:
     judge.keep(frozenset())
     assert not judge.knows(a_policy())
     assert judged(judge, a_policy(), of=bindings()) is not first
+    assert judge.compilations == 2
 
 
 def test_what_a_never_accepted_policy_closes_is_made_once() -> None:
     judge = Judge(SETTINGS)
     assert judge.read(a_policy()).fallback is judge.read(a_policy()).fallback
+
+
+def test_an_older_policy_of_one_spec_is_another() -> None:
+    judge = Judge(SETTINGS)
+    judged(judge, a_policy(), of=bindings())
+    assert not judge.knows(a_policy(created_at=NOW - timedelta(days=1)))

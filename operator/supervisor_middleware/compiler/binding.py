@@ -56,6 +56,11 @@ class Bindings:
         """The binding, if anyone serves it."""
         return self.by_id.get(identifier)
 
+    def changed_since(self, before: "Bindings") -> frozenset[str]:
+        """The IDs that somebody else serves, or serves otherwise, or nobody does any more."""
+        every = self.by_id.keys() | before.by_id.keys()
+        return frozenset(i for i in every if self.find(i) != before.find(i))
+
     def close_to(self, identifier: str) -> tuple[str, ...]:
         """Known IDs that look like it, best first."""
         return tuple(difflib.get_close_matches(identifier, self.by_id, n=3))

@@ -13,8 +13,8 @@ from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
-from supervisor_middleware.control.decisions import Registry, accepted_by_policy
-from supervisor_middleware.control.registrations import RegistrationDecision
+from supervisor_middleware.control.decisions import accepted_by_policy
+from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
 from supervisor_middleware.control.rollout import Composer
 from supervisor_middleware.model.manifest import Manifest

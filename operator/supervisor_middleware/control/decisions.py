@@ -8,56 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor_middleware.compiler.binding import Bindings, bind
-from supervisor_middleware.compiler.pipeline import CompiledPolicy
-from supervisor_middleware.compiler.questions import Question, questions
-from supervisor_middleware.control.judge import Judge
-from supervisor_middleware.control.registrations import RegistrationDecision, decide_registrations
-from supervisor_middleware.model.revision import Revision
+from supervisor_middleware.compiler.binding import bind
+from supervisor_middleware.control.judge import Judge, PolicyDecision
+from supervisor_middleware.control.registrations import Registry, decide_registrations
 from supervisor_middleware.model.settings import CompilerSettings
-from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
-from supervisor_middleware.model.violation import Reason, Report
+from supervisor_middleware.model.snapshot import Snapshot, StoredRevision
 from supervisor_middleware.registry.catalog import Catalog
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyDecision:
-    """One policy. `compiled` None: an answer it needs is still under way; `accepted` is what is in force until then.
-
-    `questions` are those whose answer the accepted revision does not hold already.
-    """
-
-    stored: Stored
-    questions: tuple[Question, ...]
-    compiled: CompiledPolicy | None
-    accepted: StoredRevision | None
-    fallback: Revision | None
-    """What sandboxes run of a policy that was never accepted."""
-
-    @property
-    def fresh(self) -> Revision | None:
-        """A revision to be committed: valid, and not what is accepted already."""
-        if self.compiled is None or (self.accepted is not None and self.accepted.digest == self.compiled.digest):
-            return None
-        return self.compiled.revision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registry:
-    """Every registration, and the bindings policies can select."""
-
-    registrations: tuple[RegistrationDecision, ...]
-    bindings: Bindings
-
-    @property
-    def pending(self) -> tuple[str, ...]:
-        """Names of registrations that nothing was ever accepted of."""
-        return tuple(r.draft.name for r in self.registrations if r.accepted is None)
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether a service that was never accepted is still being described: its bindings may come in a moment."""
-        return any(r.accepted is None and r.report is None for r in self.registrations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +28,12 @@ def decide(snapshot: Snapshot, catalog: Catalog, *, judge: Judge, frozen: frozen
     """Judge every object of a snapshot. Registrations in `frozen` (by UID) stay on what is committed of them."""
     accepted = accepted_by_policy(snapshot)
     registry = decide_registry(snapshot, catalog, settings=judge.settings, frozen=frozen)
-    registry = replace(registry, bindings=judge.same(registry.bindings))
+    around = judge.around(registry, catalog)
     judge.keep(frozenset(p.uid for p in snapshot.policies))
     policies = tuple(
-        _policy(p, catalog, registry=registry, judge=judge, accepted=accepted.get(p.uid)) for p in snapshot.policies
+        judge.decide(p, catalog, around=around, accepted=accepted.get(p.uid)) for p in snapshot.policies
     )
-    return Decisions(registry=registry, policies=policies)
+    return Decisions(registry=replace(registry, bindings=around.bindings), policies=policies)
 
 
 def decide_registry(
@@ -104,34 +60,3 @@ def accepted_reference(status: Mapping[str, Any]) -> tuple[int, str] | None:
         return None
     number, digest = accepted.get("revision"), accepted.get("digest")
     return (number, digest) if isinstance(number, int) and isinstance(digest, str) else None
-
-
-def _policy(
-    stored: Stored,
-    catalog: Catalog,
-    *,
-    registry: Registry,
-    judge: Judge,
-    accepted: StoredRevision | None,
-) -> PolicyDecision:
-    read = judge.read(stored)
-    standing = None if accepted is None else accepted.revision
-    asked = questions(read.draft, registry.bindings, accepted=standing)
-    compiled = None
-    if not any(catalog.is_unasked(q.key) for q in asked):
-        compiled = judge.compile(
-            read,
-            bindings=registry.bindings,
-            verdicts=catalog.verdicts,
-            accepted=standing,
-            pending=registry.pending,
-        )
-    if compiled is not None and registry.is_incomplete and _misses_a_binding(compiled.report):
-        compiled = None
-    return PolicyDecision(
-        stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=read.fallback
-    )
-
-
-def _misses_a_binding(found: Report) -> bool:
-    return any(v.reason is Reason.UNKNOWN_BINDING for v in found.violations)

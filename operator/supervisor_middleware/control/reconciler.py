@@ -18,9 +18,9 @@ from supervisor_middleware.audit.events import Event
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.batches import for_each
 from supervisor_middleware.control.commits import revision_to_store, revisions_by_policy, surplus
-from supervisor_middleware.control.decisions import Decisions, PolicyDecision, decide
+from supervisor_middleware.control.decisions import Decisions, decide
 from supervisor_middleware.control.inquiries import Asker, Inquiries
-from supervisor_middleware.control.judge import Judge
+from supervisor_middleware.control.judge import Judge, PolicyDecision
 from supervisor_middleware.control.leaving import Leaving
 from supervisor_middleware.control.measures import Measures
 from supervisor_middleware.control.passes import Passes

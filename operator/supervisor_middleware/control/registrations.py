@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.claims import deviations, expose, narrowed, neighbours_of
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.model.manifest import Manifest
@@ -49,6 +50,24 @@ class RegistrationDecision:
             (accepted.name, accepted.connection, accepted.max_body_bytes, accepted.declared_bindings)
             == (draft.name, draft.connection, draft.max_body_bytes, draft.declared_bindings)
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """Every registration, and the bindings policies can select."""
+
+    registrations: tuple[RegistrationDecision, ...]
+    bindings: Bindings
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Names of registrations that nothing was ever accepted of."""
+        return tuple(r.draft.name for r in self.registrations if r.accepted is None)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a service that was never accepted is still being described: its bindings may come in a moment."""
+        return any(r.accepted is None and r.report is None for r in self.registrations)
 
 
 def decide_registrations(

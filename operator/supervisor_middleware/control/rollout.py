@@ -49,9 +49,13 @@ _Inputs: TypeAlias = tuple[_Input, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Composed:
-    """One generation of all sandboxes of equal inputs, and what policies (by UID) are told of it."""
+    """One generation of all sandboxes of equal inputs, and what policies (by UID) are told of it.
+
+    Once a generation, not once a sandbox: many conflicts of many sandboxes would hold up the leader.
+    """
 
     sealed: Sealed
+    bindings: frozenset[str]
     told: Mapping[str, tuple[Violation, ...]]
 
 
@@ -69,6 +73,7 @@ class Composer:
         self._generations: dict[str, Sealed] = {}
         self._told: dict[str, dict[_Inputs, tuple[Violation, ...]]] = {}
         self._conflicts: dict[str, Report] = {}
+        self._doubtful: set[str] = set()
 
     def roll_out(
         self,
@@ -80,20 +85,25 @@ class Composer:
     ) -> Rollout:
         """The generation of each sandbox."""
         concerned = self._selection.update(sandboxes, revisions, namespaces)
-        if self._bindings is not bindings and self._bindings != bindings:
-            concerned |= self._running.keys()
-            self._forget()
+        if self._bindings is not None and self._bindings is not bindings:
+            concerned |= self._rebind(bindings.changed_since(self._bindings))
         self._bindings = bindings
         if concerned:
             self._recompose(concerned, bindings)
         return Rollout(generations=self._generations, matched=Matched(self._selection), conflicts=self._conflicts)
 
-    def _forget(self) -> None:
-        self._composed, self._users, self._running = {}, Counter(), {}
-        self._told, self._conflicts = {}, {}
+    def _rebind(self, changed: frozenset[str]) -> set[str]:
+        """Forget what was composed of bindings that are others now; the sandboxes it is of."""
+        stale = {inputs for inputs, composed in self._composed.items() if composed.bindings & changed}
+        keys = {key for key, inputs in self._running.items() if inputs in stale}
+        for key in keys:
+            del self._running[key]
+        for inputs in stale:
+            self._drop(inputs)
+        return keys
 
     def _recompose(self, concerned: Iterable[str], bindings: Bindings) -> None:
-        generations, left, doubtful = dict(self._generations), set[_Inputs](), set[str]()
+        generations, left = dict(self._generations), set[_Inputs]()
         for key in concerned:
             if (before := self._running.pop(key, None)) is not None:
                 self._users[before] -= 1
@@ -104,19 +114,15 @@ class Composer:
                 continue
             inputs = tuple(sorted(_input(r) for r in selecting))
             if inputs not in self._composed:
-                self._composed[inputs] = self._compose(selecting, bindings)
-                doubtful |= self._tell(inputs)
+                self._add(inputs, self._compose(selecting, bindings))
             self._running[key] = inputs
             self._users[inputs] += 1
             generations[key] = self._composed[inputs].sealed
         for inputs in left:
             if not self._users[inputs]:
-                doubtful |= self._drop(inputs)
+                self._drop(inputs)
         self._generations = generations
-        if doubtful:
-            self._conflicts = {**self._conflicts, **{uid: self._report(uid) for uid in doubtful}}
-            for uid in doubtful - self._told.keys():
-                del self._conflicts[uid]
+        self._report()
 
     def _compose(self, selecting: Sequence[Revision], bindings: Bindings) -> _Composed:
         generation, found = compose_selected(selecting, bindings=bindings, settings=self._settings)
@@ -124,26 +130,39 @@ class Composer:
         told: dict[str, list[Violation]] = {}
         for violation in found.violations:
             told.setdefault(uids[violation.subject], []).append(violation)
-        return _Composed(sealed=seal(generation), told={uid: tuple(v) for uid, v in told.items()})
+        return _Composed(
+            sealed=seal(generation),
+            bindings=frozenset(s.binding for s in generation.stages),
+            told={uid: tuple(v) for uid, v in told.items()},
+        )
 
-    def _tell(self, inputs: _Inputs) -> set[str]:
-        """Once a generation, not once a sandbox: many conflicts of many sandboxes would hold up the leader."""
-        told = self._composed[inputs].told
-        for uid, violations in told.items():
+    def _add(self, inputs: _Inputs, composed: _Composed) -> None:
+        self._composed[inputs] = composed
+        for uid, violations in composed.told.items():
             self._told.setdefault(uid, {})[inputs] = violations
-        return set(told)
+        self._doubtful |= composed.told.keys()
 
-    def _drop(self, inputs: _Inputs) -> set[str]:
+    def _drop(self, inputs: _Inputs) -> None:
         del self._users[inputs]
         told = self._composed.pop(inputs).told
         for uid in told:
             del self._told[uid][inputs]
-            if not self._told[uid]:
-                del self._told[uid]
-        return set(told)
+        self._doubtful |= told.keys()
 
-    def _report(self, uid: str) -> Report:
-        return report(v for violations in self._told.get(uid, {}).values() for v in violations)
+    def _report(self) -> None:
+        """Anew for those only that are told something else now."""
+        if not self._doubtful:
+            return
+        conflicts = dict(self._conflicts)
+        for uid in self._doubtful:
+            told = self._told.get(uid)
+            if told:
+                conflicts[uid] = report(v for violations in told.values() for v in violations)
+            else:
+                self._told.pop(uid, None)
+                conflicts.pop(uid, None)
+        self._conflicts = conflicts
+        self._doubtful.clear()
 
 
 def _input(revision: Revision) -> _Input:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from supervisor_middleware.compiler.binding import Bindings
-from supervisor_middleware.control.decisions import Decisions, PolicyDecision
+from supervisor_middleware.control.decisions import Decisions
+from supervisor_middleware.control.judge import PolicyDecision
 from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.rollout import Rollout
 from supervisor_middleware.distribution.ledger import View

@@ -48,6 +48,8 @@ class Catalog:
         self._asked: dict[VerdictKey, datetime] = {}
         self._wanted: frozenset[VerdictKey] = frozenset()
         self._spare: deque[VerdictKey] = deque()
+        self.version = 0
+        """Grows with every verdict: what was judged at the same version is still judged so."""
 
     def description(self, connection: Connection, name: str) -> Known | None:
         """What is known of a service under this registration name."""
@@ -82,7 +84,9 @@ class Catalog:
         if key not in self._verdicts and key not in self._wanted:
             self._spare.append(key)
             self._limit_spare()
-        self._verdicts[key] = verdict
+        if self._verdicts.get(key) != verdict:
+            self._verdicts[key] = verdict
+            self.version += 1
 
     def is_unasked(self, key: VerdictKey) -> bool:
         """Whether nobody has answered, not even with an outage."""
