@@ -102,7 +102,7 @@ class Installation:
         """Take away what others on this API server would trip over: the webhook, and every object of ours."""
         webhook = ("validatingwebhookconfiguration", f"supervisor-middleware-{OPERATOR_NAMESPACE}")
         self.plane.kubectl("delete", *webhook, "--ignore-not-found")
-        for kind in ("sandboxpolicies", "supervisormiddlewares", "policyrevisions"):
+        for kind in ("sandboxpolicies", "clustersandboxpolicies", "supervisormiddlewares", "policyrevisions"):
             everywhere = ("--all-namespaces",) if kind == "sandboxpolicies" else ()
             self.plane.kubectl("delete", kind, "--all", "--wait=false", *everywhere)
 

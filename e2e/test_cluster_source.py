@@ -19,13 +19,13 @@ from e2e.cluster_support import (
 )
 from e2e.controlplane.cluster import ControlPlane
 from supervisor_middleware.handlers import watch
-from supervisor_middleware.model.snapshot import BundleKey, Snapshot
+from supervisor_middleware.model.snapshot import BundleKey, Kind, Snapshot
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_api import connect
 from supervisor_middleware.telemetry import ControlMetrics
 
 _CRD = "sandboxpolicies.middleware.openshell.io"
-_ALL = frozenset({"SupervisorMiddleware", "SandboxPolicy", "PolicyRevision", "Sandbox"})
+_ALL = frozenset(kind.value for kind in Kind)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ async def test_a_right_that_is_taken_away_makes_its_kind_unknown_and_keeps_what_
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
         snapshot = await source.snapshot()
-        assert snapshot.unknown == {"SupervisorMiddleware", "SandboxPolicy"}
+        assert snapshot.unknown == {"SupervisorMiddleware", "SandboxPolicy", "ClusterSandboxPolicy"}
         assert "redaction" in names(snapshot, namespace)
 
         rules = json.dumps({"rules": json.loads(whole)["rules"]})

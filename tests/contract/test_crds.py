@@ -140,13 +140,23 @@ def test_every_field_is_explained(kind: str) -> None:
         ("SandboxPolicy", "networkMiddlewares.*.endpoints.exclude", "maxItems", limits.MAX_PATTERNS),
         ("SandboxPolicy", "networkMiddlewares.*.endpoints.include.[]", "maxLength", limits.MAX_HOST_LENGTH),
         ("SandboxPolicy", "networkMiddlewares.*.config", "x-kubernetes-preserve-unknown-fields", True),
+        ("ClusterSandboxPolicy", "networkMiddlewares", "maxProperties", limits.MAX_CONFIGS),
+        ("ClusterSandboxPolicy", "position", "enum", ["First", "Last"]),
+        ("ClusterSandboxPolicy", "position", "default", "First"),
+        ("ClusterSandboxPolicy", "networkPolicies", "maxProperties", limits.MAX_NETWORK_POLICIES),
+        ("ClusterSandboxPolicy", "networkPolicies.*.endpoints", "maxItems", limits.MAX_ENDPOINTS),
         ("PolicyRevision", "stages", "maximum", limits.MAX_CONFIGS),
         ("PolicyRevision", "content", "maxLength", limits.MAX_OBJECT_BYTES),
-        ("PolicyRevision", "policy.kind", "enum", ["SandboxPolicy"]),
+        ("PolicyRevision", "policy.kind", "enum", ["SandboxPolicy", "ClusterSandboxPolicy"]),
     ],
 )
 def test_a_limit_in_the_schema_is_the_limit_of_the_contract(kind: str, path: str, keyword: str, limit: Any) -> None:
     assert at(schema_of(kind, "spec"), path)[keyword] == limit
+
+
+def test_a_baseline_leaves_half_of_the_stages_to_tenants() -> None:
+    (rule,) = schema_of("ClusterSandboxPolicy", "spec")["x-kubernetes-validations"]
+    assert rule["rule"].endswith(f"<= {limits.MAX_BASELINE_CONFIGS}")
 
 
 def test_pairs_of_patterns_are_counted_together() -> None:
@@ -154,7 +164,7 @@ def test_pairs_of_patterns_are_counted_together() -> None:
     assert rule["rule"].endswith(f"<= {limits.MAX_PATTERNS}")
 
 
-@pytest.mark.parametrize("kind", ["SupervisorMiddleware", "SandboxPolicy"])
+@pytest.mark.parametrize("kind", ["SupervisorMiddleware", "SandboxPolicy", "ClusterSandboxPolicy"])
 def test_every_rule_a_user_can_break_stands_alone_and_says_where_to_see_the_rest(kind: str) -> None:
     (version,) = CRDS[kind]["spec"]["versions"]
     root = version["schema"]["openAPIV3Schema"]
@@ -179,6 +189,10 @@ def entry(**fields: Any) -> dict[str, Any]:
     return {"sandboxSelector": {}, "networkMiddlewares": {"redact": {**an_entry_spec(), **fields}}}
 
 
+def baseline(**fields: Any) -> dict[str, Any]:
+    return {"namespaceSelector": {}, "networkMiddlewares": {"audit": an_entry_spec()}, **fields}
+
+
 def without(name: str) -> dict[str, Any]:
     return {
         "sandboxSelector": {},
@@ -200,6 +214,10 @@ GOOD = [
     ("SandboxPolicy", entry(config={"a": [None, 1.5, {"b": True}]}, order=-(2**31), onError="FailOpen", name="Redact it")),
     ("SandboxPolicy", entry(middleware="x" * 128)),
     ("SandboxPolicy", entry(endpoints={"include": ["*-api.Example.com", "**"], "exclude": ["a.example.com"]})),
+    ("ClusterSandboxPolicy", baseline()),
+    ("ClusterSandboxPolicy", baseline(position="Last", activationDeadline="1m")),
+    ("ClusterSandboxPolicy", {"namespaceSelector": {"matchLabels": {"a": "b"}}}),
+    ("ClusterSandboxPolicy", baseline(networkPolicies={"a": {"endpoints": [{"host": "x", "tls": "skip"}]}})),
     ("SupervisorMiddleware", registration()),
     ("SupervisorMiddleware", registration(maxBodyBytes=4194304, timeout="30s", bindings=["acme/a"], clientAuthentication="None")),
     ("SupervisorMiddleware", registration(tls={"caBundleRef": {"kind": "Secret", "namespace": "a", "name": "b"}, "serverName": "c"})),
@@ -237,6 +255,10 @@ BAD = [
     ("SandboxPolicy", entry(endpoints={"include": ["a.test"] * 33})),
     ("SandboxPolicy", entry(endpoints={"include": "a.test"})),
     *(("SandboxPolicy", entry(endpoints={"include": [p]})) for p in ("", "{a,b}.test", "a.test:443", "a..b", "a.", "a b", "ä.test", "api[", "a?", "x" * 254)),
+    ("ClusterSandboxPolicy", {}),
+    ("ClusterSandboxPolicy", {"sandboxSelector": {}}),
+    *(("ClusterSandboxPolicy", baseline(position=p)) for p in ("first", "Middle", "", 1)),
+    ("ClusterSandboxPolicy", baseline(networkMiddlewares={"audit": an_entry_spec(order="1")})),
     ("SupervisorMiddleware", {}),
     ("SupervisorMiddleware", registration(grpcEndpoint=None)),
     ("SupervisorMiddleware", registration(maxBodyBytes=None)),

@@ -23,6 +23,7 @@ from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unre
 from supervisor_middleware.registry.catalog import Catalog
 from tests.builders import (
     NAMESPACE,
+    NAMESPACES,
     NOW,
     a_binding,
     a_connection,
@@ -67,6 +68,7 @@ def read_world(world: Mapping[str, Any]) -> Snapshot:
     snapshot = Snapshot(
         registrations=registrations,
         sandboxes=tuple(a_sandbox(n, labels=labels or {}) for n, labels in world.get("sandboxes", {}).items()),
+        namespaces=NAMESPACES,
         unknown=frozenset(world.get("unknown", ())),
     )
     pairs = tuple(_policies(world.get("policies", {}), snapshot))

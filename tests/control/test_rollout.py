@@ -65,7 +65,7 @@ def test_equal_content_of_two_policies_is_not_mixed_up() -> None:
     two = a_revision(name="two", labels={"app": "2"})
     sandboxes = [a_sandbox("a", labels={"app": "1"}), a_sandbox("b", labels={"app": "2"})]
     rollout = a_composer().roll_out(sandboxes, [one, two], namespaces=NAMESPACES, bindings=BINDINGS)
-    names = [s.generation.stages[0].policy for s in rollout.generations.values()]
+    names = [rollout.generations[s.key].generation.stages[0].policy for s in sandboxes]
     assert names == ["team-a/one", "team-a/two"]
     assert rollout.matched["uid-of-team-a-one"] == ("uid-of-team-a-a",)
     assert rollout.matched["uid-of-team-a-two"] == ("uid-of-team-a-b",)

@@ -25,7 +25,7 @@ from supervisor_middleware.model.generation import Sealed
 from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings
-from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
+from supervisor_middleware.model.snapshot import POLICY_KINDS, Snapshot, Stored, StoredRevision
 from supervisor_middleware.model.verdict import (
     Accepted,
     Described,
@@ -37,7 +37,7 @@ from supervisor_middleware.model.verdict import (
 )
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.telemetry import ControlMetrics
-from tests.builders import NOW, a_manifest, some_settings
+from tests.builders import NAMESPACES, NOW, a_manifest, some_settings
 
 DOWN: Final = Unreachable(Outage.CONNECTION_FAILED)
 
@@ -55,6 +55,7 @@ class FakeWorld:
     ) -> None:
         self.objects = {s.uid: replace(s, resource_version="1") for s in (*registrations, *policies)}
         self.sandboxes = list(sandboxes)
+        self.namespaces: dict[str, Mapping[str, str]] = dict(NAMESPACES)
         self.revisions = {r.name: r for r in revisions}
         self.unknown: frozenset[str] = frozenset()
         self.acts: list[str] = []
@@ -93,9 +94,10 @@ class FakeWorld:
             by_kind.setdefault(stored.subject.kind, []).append(stored)
         return Snapshot(
             registrations=tuple(by_kind.get("SupervisorMiddleware", ())),
-            policies=tuple(by_kind.get("SandboxPolicy", ())),
+            policies=tuple(p for kind in POLICY_KINDS for p in by_kind.get(kind, ())),
             revisions=tuple(self.revisions.values()),
             sandboxes=tuple(self.sandboxes),
+            namespaces=dict(self.namespaces),
             unknown=self.unknown,
         )
 

@@ -18,4 +18,4 @@ def test_a_status_has_no_unknown_field() -> None:
 
 
 def test_kinds_with_a_status_are_known_by_name() -> None:
-    assert set(STATUSES) == {"SupervisorMiddleware", "SandboxPolicy"}
+    assert set(STATUSES) == {"SupervisorMiddleware", "SandboxPolicy", "ClusterSandboxPolicy"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_middleware.model.limits import MAX_OBJECT_BYTES
-from supervisor_middleware.model.snapshot import BundleKey, Snapshot
+from supervisor_middleware.model.snapshot import BundleKey, Kind, Snapshot
 from supervisor_middleware.model.violation import Reason, Subject
 from supervisor_middleware.sources.folder import UNDATED, FolderSource, Location
 
@@ -349,7 +349,7 @@ async def test_a_path_that_is_gone_makes_everything_unknown(tmp_path: Path) -> N
     await source.snapshot()
     folder.rename(tmp_path / "elsewhere")
     snapshot = await source.snapshot()
-    assert snapshot.unknown == {"SandboxPolicy", "SupervisorMiddleware", "Sandbox"}
+    assert snapshot.unknown == {kind.value for kind in Kind} - {"PolicyRevision"}
     assert names(snapshot) == ["redaction"]
     assert texts(snapshot) == [f"{folder}: does not exist (create it, or name another)"]
     (tmp_path / "elsewhere").rename(folder)

@@ -14,9 +14,10 @@ from rich.text import Text
 from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.tables import Row, coloured, console, table
 from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.snapshot import POLICY_KINDS, Kind
 
 _REGISTRATION: Final = "SupervisorMiddleware"
-_POLICY: Final = "SandboxPolicy"
+_POLICIES: Final = frozenset(kind.value for kind in POLICY_KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,6 @@ def _of_summary(value: Mapping[str, Any]) -> Iterator[Observed]:
 def _read_cluster(kubeconfig: Path | None) -> tuple[Observed, ...]:
     import asyncio
 
-    from supervisor_middleware.model.snapshot import Kind
     from supervisor_middleware.sources.cluster_api import connect
     from supervisor_middleware.sources.cluster_kinds import WATCHED
 
@@ -96,7 +96,7 @@ def _read_cluster(kubeconfig: Path | None) -> tuple[Observed, ...]:
     async def read() -> tuple[Observed, ...]:
         found: list[Observed] = []
         async with await connect(named) as api:
-            for kind in (Kind.SUPERVISOR_MIDDLEWARE, Kind.SANDBOX_POLICY):
+            for kind in (Kind.SUPERVISOR_MIDDLEWARE, *POLICY_KINDS):
                 async for page in api.pages(WATCHED[kind].collection):
                     found.extend(_of_body(kind.value, body) for body in page.get("items") or ())
         return tuple(found)
@@ -124,19 +124,19 @@ def _of_body(kind: str, body: Mapping[str, Any]) -> Observed:
 
 
 def _plain(observed: Observed) -> dict[str, Any]:
-    status = {k: v for k, v in observed.status.items() if k != "accepted" or observed.kind == _POLICY}
+    status = {k: v for k, v in observed.status.items() if k != "accepted" or observed.kind in _POLICIES}
     return {"kind": observed.kind, "namespace": observed.namespace or None, "name": observed.name, "status": status}
 
 
 def _is_good(observed: Observed) -> bool:
-    wanted = "Programmed" if observed.kind == _POLICY else "Ready"
+    wanted = "Programmed" if observed.kind in _POLICIES else "Ready"
     return observed.condition(wanted).get("status") == "True" and observed.condition("Ready").get("status") == "True"
 
 
 def _tables(observed: Sequence[Observed]) -> None:
     out = console()
     registrations = [o for o in observed if o.kind == _REGISTRATION]
-    policies = [o for o in observed if o.kind == _POLICY]
+    policies = [o for o in observed if o.kind in _POLICIES]
     if registrations:
         out.print(
             table(("REGISTRATION", "READY", "REASON", "BINDINGS>", "POLICIES>"), map(_registration, registrations))
@@ -164,7 +164,7 @@ def _policy(o: Observed) -> Row:
     # What is wrong comes first: a policy that is not Ready is Programmed with its last-known-good.
     telling = programmed if ready.get("status") == "True" else ready
     return (
-        f"{o.namespace}/{o.name}",
+        f"{o.namespace}/{o.name}" if o.namespace else o.name,
         _state(ready),
         _state(programmed),
         str(telling.get("reason", "-")),

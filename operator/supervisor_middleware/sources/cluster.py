@@ -101,10 +101,10 @@ class ClusterSource:
         # All of one moment, before anything is awaited: a registration must not refer to a bundle nobody looked for.
         seen = Snapshot(
             registrations=self._view.values(Kind.SUPERVISOR_MIDDLEWARE),
-            policies=(*self._view.values(Kind.SANDBOX_POLICY), *self._view.values(Kind.CLUSTER_SANDBOX_POLICY)),
+            policies=self._view.policies(),
             revisions=self._view.values(Kind.POLICY_REVISION),
             sandboxes=self._view.values(Kind.SANDBOX),
-            namespaces={n.name: n.labels for n in self._view.values(Kind.NAMESPACE)},
+            namespaces=self._view.namespaces(),
             unknown=frozenset(kind.value for kind in self._unknown),
         )
         keys = [key for r in seen.registrations if (key := reference_of(r)) is not None]

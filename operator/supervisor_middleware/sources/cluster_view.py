@@ -4,13 +4,13 @@ Events and lists reach us in any order, so an object's `resourceVersion` decides
 ignored, and what a list does not hold is forgotten only if the list is newer. A UID that is gone never comes back.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import ParsedJson
-from supervisor_middleware.model.snapshot import Kind, StoredRevision
+from supervisor_middleware.model.snapshot import Kind, Stored, StoredRevision
 from supervisor_middleware.sources.cluster_objects import ObjectIdentity, Value, convert, identity_of
 
 Key = tuple[str, str]
@@ -37,6 +37,8 @@ class ClusterView:
     def __init__(self, *, report: Callable[[Kind, str, str], None]) -> None:
         self._kinds = {kind: _Objects() for kind in Kind}
         self._report = report
+        self._policies: tuple[object, object, tuple[Stored, ...]] = (None, None, ())
+        self._labels: tuple[object, Mapping[str, Mapping[str, str]]] = (None, {})
 
     def admit(self, kind: Kind, body: ParsedJson) -> bool:
         """Take in a state of an object; whether anything that counts changed."""
@@ -90,6 +92,20 @@ class ClusterView:
             objects.values = tuple(e.value for e in entries if e.value is not None)
         return objects.values
 
+    def policies(self) -> tuple[Stored, ...]:
+        """Policies of both kinds; the same tuple while none changed."""
+        tenants, baselines = self.values(Kind.SANDBOX_POLICY), self.values(Kind.CLUSTER_SANDBOX_POLICY)
+        if self._policies[0] is not tenants or self._policies[1] is not baselines:
+            self._policies = (tenants, baselines, (*tenants, *baselines))
+        return self._policies[2]
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """Labels of namespaces by name; the same mappings while none changed."""
+        values = self.values(Kind.NAMESPACE)
+        if self._labels[0] is not values:
+            self._labels = (values, {n.name: n.labels for n in values})
+        return self._labels[1]
+
     def unusable(self, kind: Kind) -> int:
         """How many objects are there and count for nothing."""
         return sum(e.value is None for e in self._kinds[kind].by_key.values())
@@ -99,10 +115,12 @@ class ClusterView:
             # Its spec cannot change, and unpacking it is the dear part.
             return before.value
         try:
-            return convert(kind, body)
+            value = convert(kind, body)
         except InvalidInput as error:
             self._report(kind, str(body["metadata"]["name"]), str(error))
             return None
+        # The same object while it says the same: whoever looks for changes need not compare.
+        return before.value if before is not None and before.value == value else value
 
     @staticmethod
     def _changed(objects: _Objects, *, before: _Entry | None, after: _Entry | None) -> bool:
