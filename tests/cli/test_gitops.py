@@ -26,7 +26,7 @@ def loaded(path: Path) -> Any:
 
 
 HOOKS: Final = {hook["id"]: hook for hook in loaded(ROOT / ".pre-commit-hooks.yaml")}
-((CONFIGURED,),) = [[*repo["hooks"]] for repo in loaded(EXAMPLE / ".pre-commit-config.yaml")["repos"]]
+CONFIGURED: Final = loaded(EXAMPLE / ".pre-commit-config.yaml")["repos"][0]["hooks"][0]
 STEPS: Final = loaded(EXAMPLE / "github-workflow.yaml")["jobs"]["policies"]["steps"]
 
 
@@ -40,10 +40,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def as_pre_commit_does(smw: Smw, hook: dict[str, Any], *files: Path) -> Outcome:
-    program, *arguments = (*shlex.split(hook["entry"]), *hook.get("args", ()))
+    arguments: list[str] = hook.get("args", [])
+    program, *fixed = shlex.split(hook["entry"])
     assert program == "smw"
     names = [str(f) for f in files if f.suffix in {".yaml", ".yml"}] if hook.get("pass_filenames", True) else []
-    return smw(*arguments, *names)
+    return smw(*fixed, *arguments, *names)
 
 
 def test_the_example_has_no_problem_and_its_foreign_kind_is_skipped(smw: Smw, checkout: Path) -> None:
