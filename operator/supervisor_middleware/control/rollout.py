@@ -23,6 +23,7 @@ from supervisor_middleware.model.violation import Report, Violation, report
 class Rollout:
     """What every sandbox should run, by supervisor key; which policies conflict where.
 
+    A view of the composer's latest roll-out, good until the next: a copy would cost what every sandbox costs.
     A sandbox whose namespace is not known yet is in none of it: it runs what it has, a new one stays closed.
     """
 
@@ -34,7 +35,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Supervisor keys that a policy selects, as of the latest roll-out."""
+    """Supervisor keys that a policy (by UID) selects; a view like `Rollout`."""
 
     _selection: Selection
 
@@ -74,6 +75,8 @@ class Composer:
         self._told: dict[str, dict[_Inputs, tuple[Violation, ...]]] = {}
         self._conflicts: dict[str, Report] = {}
         self._doubtful: set[str] = set()
+        self.compositions = 0
+        """How many generations were made so far: as many as there were distinct ones."""
 
     def roll_out(
         self,
@@ -90,6 +93,16 @@ class Composer:
         self._bindings = bindings
         if concerned:
             self._recompose(concerned, bindings)
+        return self._rollout()
+
+    def replace(self, revision: Revision, *, bindings: Bindings) -> Rollout:
+        """The same after one policy changed and nothing else: it costs what its sandboxes cost."""
+        concerned = self._selection.put_revision(revision)
+        if concerned:
+            self._recompose(concerned, bindings)
+        return self._rollout()
+
+    def _rollout(self) -> Rollout:
         return Rollout(generations=self._generations, matched=Matched(self._selection), conflicts=self._conflicts)
 
     def _rebind(self, changed: frozenset[str]) -> set[str]:
@@ -103,28 +116,28 @@ class Composer:
         return keys
 
     def _recompose(self, concerned: Iterable[str], bindings: Bindings) -> None:
-        generations, left = dict(self._generations), set[_Inputs]()
+        left = set[_Inputs]()
         for key in concerned:
             if (before := self._running.pop(key, None)) is not None:
                 self._users[before] -= 1
                 left.add(before)
             selecting = self._selection.selecting(key)
             if selecting is None:
-                generations.pop(key, None)
+                self._generations.pop(key, None)
                 continue
             inputs = tuple(sorted(_input(r) for r in selecting))
             if inputs not in self._composed:
                 self._add(inputs, self._compose(selecting, bindings))
             self._running[key] = inputs
             self._users[inputs] += 1
-            generations[key] = self._composed[inputs].sealed
+            self._generations[key] = self._composed[inputs].sealed
         for inputs in left:
             if not self._users[inputs]:
                 self._drop(inputs)
-        self._generations = generations
         self._report()
 
     def _compose(self, selecting: Sequence[Revision], bindings: Bindings) -> _Composed:
+        self.compositions += 1
         generation, found = compose_selected(selecting, bindings=bindings, settings=self._settings)
         uids = {r.policy: r.uid for r in selecting}
         told: dict[str, list[Violation]] = {}
@@ -151,17 +164,13 @@ class Composer:
 
     def _report(self) -> None:
         """Anew for those only that are told something else now."""
-        if not self._doubtful:
-            return
-        conflicts = dict(self._conflicts)
         for uid in self._doubtful:
             told = self._told.get(uid)
             if told:
-                conflicts[uid] = report(v for violations in told.values() for v in violations)
+                self._conflicts[uid] = report(v for violations in told.values() for v in violations)
             else:
                 self._told.pop(uid, None)
-                conflicts.pop(uid, None)
-        self._conflicts = conflicts
+                self._conflicts.pop(uid, None)
         self._doubtful.clear()
 
 
