@@ -10,6 +10,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from supervisor_middleware.cli.annotations import Level, annotation, plain
 from supervisor_middleware.model.violation import Advice, Report, Subject, Violation
 from supervisor_middleware.sources.assembly import FILE
 from supervisor_middleware.sources.folder import Location
@@ -132,24 +133,17 @@ def _common(finding: Violation | Advice, result: Result) -> dict[str, Any]:
 
 
 def _annotations(result: Result) -> Iterator[str]:
-    """https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands."""
     findings: Iterable[Violation | Advice] = (*result.report.violations, *result.report.warnings)
     for finding in findings:
-        command = "error" if isinstance(finding, Violation) else "warning"
         where = _where(finding, result)
-        title = finding.reason.value if isinstance(finding, Violation) else "Advice"
-        place = "" if where is None else f"file={_property(where.file)},line={where.line},"
-        text = _text(finding) if finding.subject.kind == FILE else f"{finding.subject}: {_text(finding)}"
-        yield f"::{command} {place}title={_property(title)}::{_data(text)}"
-    yield _data(result.summary)
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+        yield annotation(
+            Level.ERROR if isinstance(finding, Violation) else Level.WARNING,
+            _text(finding) if finding.subject.kind == FILE else f"{finding.subject}: {_text(finding)}",
+            title=finding.reason.value if isinstance(finding, Violation) else "Advice",
+            file=None if where is None else where.file,
+            line=1 if where is None else where.line,
+        )
+    yield plain(result.summary)
 
 
 # ----------------------------------------------------------------------------------------------------------- both
