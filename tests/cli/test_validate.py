@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_middleware.cli.validate import Options, Progress, run, validate
+from supervisor_middleware.cli.offline import Options, gather
+from supervisor_middleware.cli.progress import Progress
+from supervisor_middleware.cli.validate import result_of, run
 from supervisor_middleware.cli.validate_render import Form, Result, render
 from supervisor_middleware.middleware import serve
 from supervisor_middleware.model.settings import Knowledge, Loopback
@@ -22,8 +24,8 @@ CASES = ("valid", "valid-with-manifests", "ten-problems", "conflicts", "bad-file
 
 def outcome(*paths: Path | str, form: Form = Form.TABLE, **options: object) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    chosen = Options(paths=tuple(map(Path, paths)), form=form, **options)  # type: ignore[arg-type]
-    code = run(chosen, out=out, err=err)
+    chosen = Options(paths=tuple(map(Path, paths)), **options)  # type: ignore[arg-type]
+    code = run(chosen, form=form, out=out, err=err)
     return code, out.getvalue(), err.getvalue()
 
 
@@ -208,7 +210,7 @@ spec:
 
 async def findings(folder: Path) -> Result:
     options = Options(paths=(folder,), knowledge=Knowledge.LIVE, loopback=Loopback.ALLOWED)
-    return await validate(options, progress=Progress(io.StringIO()))
+    return result_of(await gather(options, progress=Progress(io.StringIO())))
 
 
 async def test_services_are_asked_when_live(live: Path) -> None:
@@ -255,7 +257,7 @@ class Terminal(io.StringIO):
 
 def test_progress_is_for_terminals_and_for_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.5, 2.0, 2.01, 3.0, 4.0, 5.0])
-    monkeypatch.setattr("supervisor_middleware.cli.validate.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("supervisor_middleware.cli.progress.time.monotonic", lambda: next(clock))
     err = Terminal()
     progress = Progress(err)
     for done in range(4):
@@ -274,8 +276,8 @@ def test_progress_is_for_terminals_and_for_what_takes_time(monkeypatch: pytest.M
 
 
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor_middleware.cli.validate._QUIET_SECONDS", -1.0)
-    monkeypatch.setattr("supervisor_middleware.cli.validate._REDRAW_SECONDS", -1.0)
+    monkeypatch.setattr("supervisor_middleware.cli.progress._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("supervisor_middleware.cli.progress._REDRAW_SECONDS", -1.0)
     err = io.StringIO()
     progress = Progress(err)
     progress.read(1, 9)

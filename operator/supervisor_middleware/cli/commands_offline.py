@@ -35,7 +35,8 @@ def validate(
     Every problem is shown at once; the exit code is 1 if there is one.
     """
     from supervisor_middleware.cli import validate_render
-    from supervisor_middleware.cli.validate import Options, run
+    from supervisor_middleware.cli.offline import Options
+    from supervisor_middleware.cli.validate import run
     from supervisor_middleware.model.settings import Knowledge, Loopback
 
     if form is Form.GITHUB and output is not Output.TABLE:
@@ -47,6 +48,5 @@ def validate(
         knowledge=Knowledge.LIVE if live else Knowledge.OFFLINE,
         credentials=credentials,
         loopback=Loopback.ALLOWED if allow_loopback else Loopback.REFUSED,
-        form=shown,
     )
-    raise typer.Exit(run(options))
+    raise typer.Exit(run(options, form=shown))

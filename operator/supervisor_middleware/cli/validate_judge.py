@@ -13,7 +13,7 @@ from supervisor_middleware.compiler.binding import Bindings, bind
 from supervisor_middleware.compiler.checks import PolicyInput
 from supervisor_middleware.compiler.composition import compose, selects
 from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
-from supervisor_middleware.compiler.pipeline import compile_draft
+from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_draft
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.model.manifest import Manifest
@@ -99,29 +99,27 @@ def questions_of(
 
 def judge(
     policies: Sequence[Policy],
-    sandboxes: Sequence[Sandbox],
+    snapshot: Snapshot,
     registry: Registry,
     *,
     verdicts: Mapping[VerdictKey, Verdict],
     settings: CompilerSettings,
     progress: Progress,
-) -> Report:
-    """Everything that is wrong with the policies, each by itself and together."""
-    reports: list[Report] = []
-    revisions: list[Revision] = []
+) -> tuple[tuple[CompiledPolicy, ...], Report]:
+    """The policies compiled, and everything that is wrong with them, each by itself and together."""
+    compiled: list[CompiledPolicy] = []
     for draft, structural in _counted(policies, progress):
         given = PolicyInput(
             draft=draft, bindings=registry.bindings, verdicts=verdicts, settings=settings, pending=registry.pending
         )
-        compiled = compile_draft(given, structural)
-        reports.append(compiled.report)
-        if compiled.revision is not None:
-            revisions.append(compiled.revision)
+        compiled.append(compile_draft(given, structural))
+    revisions = [p.revision for p in compiled if p.revision is not None]
+    sandboxes = snapshot.sandboxes
     together = report(
         _conflicts(sandboxes, revisions, bindings=registry.bindings, settings=settings),
         _possible_conflicts(sandboxes, revisions, bindings=registry.bindings, settings=settings),
     )
-    return merge((*reports, together))
+    return tuple(compiled), merge((*(p.report for p in compiled), together))
 
 
 def _counted(items: Sequence[T], progress: Progress) -> Iterator[T]:
