@@ -1,16 +1,18 @@
 """What goldens do not show of registrations: certificates, connections, and who is asked again."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import trustme
 
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
-from supervisor_middleware.model.registration import ClientAuthentication
+from supervisor_middleware.model.manifest import Dialect
+from supervisor_middleware.model.registration import ClientAuthentication, Registration
 from supervisor_middleware.model.snapshot import BundleKey
 from supervisor_middleware.model.verdict import Described
 from supervisor_middleware.model.violation import Reason, Report
-from tests.builders import a_manifest, a_registration, an_accepted_registration, some_settings
+from tests.builders import NOW, a_binding, a_manifest, a_registration, an_accepted_registration, some_settings
 
 PEM = trustme.CA().cert_pem.bytes().decode()
 KEY = trustme.CA().issue_cert("a.test").private_key_pem.bytes().decode()
@@ -92,6 +94,100 @@ def test_a_registration_described_again_does_not_conflict_with_itself() -> None:
     accepted, report = accept_registration(draft, Described(a_manifest()), others=[itself])
     assert report.is_valid
     assert accepted == itself
+
+
+def test_every_violation_says_what_to_do_next() -> None:
+    wrong = {
+        "grpcEndpoint": "http://127.0.0.1:0", "maxBodyBytes": 0, "timeout": "9ms", "bindings": ["a b"], "audience": "x",
+        "tls": {"caBundle": "x", "serverName": ""}, "clientAuthentication": "Token", "registrationName": "a//b",
+        "allowInsecure": "yes",
+    }  # fmt: skip
+    for field, value in wrong.items():
+        _, report = drafted(**{field: value})
+        assert report.violations, field
+        assert all(v.hint for v in report.violations), report.violations
+
+
+def test_what_was_accepted_before_claims_were_kept_claims_its_bindings() -> None:
+    for accepted in (
+        an_accepted_registration("acme"),
+        an_accepted_registration("acme", declared_bindings=["a/listed"]),
+    ):
+        form = {k: v for k, v in accepted.to_json().items() if k != "claims"}
+        assert Registration.from_json(form) == accepted
+        assert Registration.from_json(accepted.to_json()) == accepted
+
+
+def test_claims_survive_an_edit_that_takes_the_list_away() -> None:
+    listed = an_accepted_registration("acme", declared_bindings=["acme/redactor", "acme/later"])
+    draft, _ = drafted()
+    manifest = a_manifest(a_binding(), a_binding("acme/later"), a_binding("acme/third"))
+    accepted, report = accept_registration(draft, Described(manifest), others=[listed])
+    assert accepted is not None
+    assert (accepted.claims, accepted.declared_bindings) == (("acme/redactor", "acme/later"), ())
+    assert accepted.binding("acme/third") is None
+    assert [w.path for w in report.warnings] == ["spec.bindings"]
+
+
+def test_more_of_the_service_changes_nothing_that_verdicts_are_kept_by() -> None:
+    draft, _ = drafted(bindings=["acme/redactor"])
+    one, _ = accept_registration(draft, Described(a_manifest()), others=[])
+    more, _ = accept_registration(draft, Described(a_manifest(a_binding("acme/more"), a_binding())), others=[])
+    assert one is not None
+    assert one == more
+    assert one.manifest.digest == a_manifest().digest
+
+
+def test_a_service_of_both_dialects_keeps_its_claims() -> None:
+    """Rolled over to the released dialect and back: its name is its own, and so is what it had."""
+    before = an_accepted_registration("acme")
+    draft, _ = drafted()
+    released = a_manifest(a_binding("acme"), dialect=Dialect.RELEASED)
+    rolled, report = accept_registration(draft, Described(released), others=[before])
+    assert rolled is not None
+    assert (rolled.claims, rolled.owned, report.warnings) == (
+        ("acme/redactor",),
+        frozenset({"acme", "acme/redactor"}),
+        (),
+    )
+    back, _ = accept_registration(draft, Described(a_manifest()), others=[rolled])
+    assert back == before
+
+
+def test_of_two_accepted_with_one_binding_the_older_is_told_nothing() -> None:
+    older = an_accepted_registration("older", created_at=NOW - timedelta(days=1))
+    newer = an_accepted_registration("newer")
+    for name, created, reasons in (
+        ("older", older.created_at, []),
+        ("newer", newer.created_at, [Reason.DUPLICATE_BINDING]),
+    ):
+        draft, _ = draft_registration(a_registration(name, created_at=created), bundles={}, settings=some_settings())
+        _, report = accept_registration(draft, Described(a_manifest()), others=[older, newer])
+        assert [v.reason for v in report.violations] == reasons
+
+
+def test_an_accepted_registration_is_not_told_of_an_older_draft() -> None:
+    older, _ = draft_registration(
+        a_registration("older", created_at=NOW - timedelta(days=1), bindings=["acme/redactor"]),
+        bundles={},
+        settings=some_settings(),
+    )
+    draft, _ = drafted()
+    itself = an_accepted_registration("acme", uid=draft.uid)
+    accepted, report = accept_registration(draft, Described(a_manifest()), others=[itself], drafts=[older, draft])
+    assert (accepted, report.is_valid) == (itself, True)
+    accepted, report = accept_registration(draft, Described(a_manifest()), others=[], drafts=[older, draft])
+    assert (accepted, [v.reason for v in report.violations]) == (None, [Reason.DUPLICATE_BINDING])
+
+
+def test_an_id_that_is_none_is_never_repeated() -> None:
+    manifest = a_manifest(a_binding(), a_binding("\x1b[31mred"), a_binding("x" * 10_240))
+    for fields in ({}, {"bindings": ["acme/redactor"]}):
+        draft, _ = drafted(**fields)
+        _, report = accept_registration(draft, Described(manifest), others=[])
+        assert [v.reason for v in report.violations] == [Reason.INVALID_MANIFEST] * 2
+        assert not any("red" in str(p).replace("redactor", "") or "xxx" in str(p) for p in report.violations)
+        assert report.warnings == ()
 
 
 def test_a_description_of_another_kind_is_a_bug() -> None:

@@ -1,17 +1,21 @@
 """What the webhook answers: golden cases read as sentences; the rest of the edge from here on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from supervisor_middleware.control.admission import decision_of
-from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, parse_review, response
+from supervisor_middleware.control.admission import decide_review, decision_of
+from supervisor_middleware.control.decisions import decide_registry
+from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review, parse_review, response
 from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.snapshot import Kind
+from supervisor_middleware.model.snapshot import Kind, Snapshot
+from supervisor_middleware.model.verdict import Described
 from supervisor_middleware.model.violation import Advice, Reason, Subject, Violation, report
-from tests.builders import NOW
+from supervisor_middleware.registry.catalog import Catalog
+from tests.builders import NOW, a_binding, a_manifest, a_registration, an_accepted_registration, some_settings
 from tests.control.admission_world import admission_review, answer
 
 FOLDER = Path(__file__).parents[1] / "golden" / "admission"
@@ -144,3 +148,19 @@ def test_kinds_nobody_judges_are_allowed() -> None:
     for kind in (Kind.POLICY_REVISION, Kind.SANDBOX):
         made = answer({"review": {"operation": "CREATE", "object": {"kind": kind.value, "metadata": {}}}})
         assert made == {"asked": [], "response": {"uid": "review-1", "allowed": True}}
+
+
+def test_a_registration_is_judged_by_all_its_service_offers_where_that_is_known() -> None:
+    accepted = an_accepted_registration("acme")
+    stored = replace(a_registration("acme"), status={"accepted": dict(accepted.to_json())})
+    snapshot, catalog = Snapshot(registrations=(stored,)), Catalog()
+    manifest = a_manifest(a_binding(), a_binding("acme/small", max_body_bytes=1024))
+    catalog.described(accepted.connection, "acme", description=Described(manifest), now=NOW)
+    registry = decide_registry(snapshot, catalog, settings=some_settings())
+    listing = a_registration("acme", bindings=["acme/redactor", "acme/small"], generation=2)
+    review = Review(uid="1", operation=Operation.UPDATE, stored=listing, old=stored)
+    decision = decide_review(review, snapshot, registry=registry, verdicts={}, settings=some_settings())
+    assert [(v.path, v.reason) for v in decision.violations.violations] == [
+        ("spec.maxBodyBytes", Reason.LIMIT_EXCEEDS_MANIFEST)
+    ]
+    assert "binding acme/small takes at most 1024 bytes" in decision.message

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_middleware.compiler.questions import verdict_digest
+from supervisor_middleware.control.conditions import ConditionReason, coarse
 from supervisor_middleware.control.decisions import Decisions, accepted_by_policy, accepted_reference, decide
 from supervisor_middleware.control.judge import Judge
 from supervisor_middleware.model.manifest import Manifest
@@ -279,6 +280,13 @@ def test_of_two_that_claim_a_binding_the_older_stands() -> None:
     found = {r.draft.name: r for r in world.decide().registry.registrations}
     assert found["older"].accepted is not None
     assert (found["newer"].accepted, reasons(found["newer"].report)) == (None, [Reason.DUPLICATE_BINDING])
+
+
+def test_a_manifest_that_lists_a_binding_twice_conflicts_with_nobody() -> None:
+    world = World(registrations=[a_registration()], descriptions=described("acme/redactor", "acme/redactor"))
+    (found,) = world.decide().registry.registrations
+    assert found.report is not None
+    assert coarse(found.report) is ConditionReason.INVALID
 
 
 def test_what_was_accepted_is_never_taken_by_an_older_newcomer() -> None:

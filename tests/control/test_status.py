@@ -199,9 +199,14 @@ def test_a_registration_that_is_ready() -> None:
 
 
 def test_a_services_own_words_are_plain_or_invalid() -> None:
-    manifest = replace(a_manifest(), name="evil\nname", service_version="1.0 canary")
-    status = of_registration(accepted=an_accepted_registration(manifest=manifest))
-    assert (status["manifest"]["name"], status["manifest"]["serviceVersion"]) == ("invalid", "invalid")
+    for name, version in (("evil\nname", "1.0 canary"), ("\x1b[31mred", "v" * 10_240), ("", "v" * 129)):
+        manifest = replace(a_manifest(), name=name, service_version=version)
+        status = of_registration(accepted=an_accepted_registration(manifest=manifest))
+        assert (status["manifest"]["name"], status["manifest"]["serviceVersion"]) == ("invalid", "invalid")
+    status = of_registration(
+        accepted=an_accepted_registration(manifest=replace(a_manifest(), service_version="v" * 128))
+    )
+    assert (status["manifest"]["name"], status["manifest"]["serviceVersion"]) == ("acme-middleware", "v" * 128)
 
 
 def test_a_registration_that_is_being_described() -> None:
@@ -241,6 +246,15 @@ def test_drift_is_a_condition_of_its_own() -> None:
     assert message(status, "Drifted") == "the service offers less"
     assert conditions(status)["Reachable"] == ("True", "Reachable")
     assert conditions(status)["Accepted"] == ("False", "Invalid")
+
+
+def test_a_service_that_offers_more_has_drifted_and_is_ready() -> None:
+    found = conditions(of_registration(drift="the service also offers a/b"))
+    assert (found["Drifted"], found["Accepted"], found["Ready"]) == (
+        ("True", "Drifted"),
+        ("True", "Accepted"),
+        ("True", "Ready"),
+    )
 
 
 def test_plaintext_and_anonymous_calls_are_shown() -> None:

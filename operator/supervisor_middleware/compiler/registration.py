@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from supervisor_middleware.compiler.claims import claims_advice, expose, neighbours_of
 from supervisor_middleware.compiler.connections import bundle_key, connection_of, connection_problems
-from supervisor_middleware.compiler.manifest_checks import FIX_SERVICE, manifest_violations
+from supervisor_middleware.compiler.manifest_checks import FIX_SERVICE, form_problems, manifest_violations
 from supervisor_middleware.compiler.structure import parse
 from supervisor_middleware.model.identifiers import BINDING_ID_RULE, is_binding_id, is_reserved
 from supervisor_middleware.model.registration import ClientAuthentication, Connection, Registration
@@ -82,7 +82,8 @@ def accept_registration(
             exposure = expose(draft, manifest, neighbours=neighbours)
             broken = manifest_violations(draft, manifest, exposure=exposure, neighbours=neighbours)
             violations = [*_name_conflicts(draft, neighbours.accepted), *broken]
-            found = report(violations, claims_advice(draft, manifest, exposure))
+            is_sound = not any(form_problems(manifest))
+            found = report(violations, claims_advice(draft, manifest, exposure) if is_sound else ())
             if violations:
                 return None, found
             return Registration(

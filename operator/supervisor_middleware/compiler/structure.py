@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from supervisor_middleware.model.violation import Reason, Subject, Violation
 
 _MAX_SEGMENT: Final = 64
+_HINT: Final = "write it in this form; kubectl explain shows the field"
 _REASONS: Final[Mapping[str, Reason]] = {
     "missing": Reason.MISSING_FIELD,
     "greater_than_equal": Reason.OUT_OF_RANGE,
@@ -26,21 +27,24 @@ _REASONS: Final[Mapping[str, Reason]] = {
 }
 _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "string_type": ("must be a string", "quote it"),
-    "int_type": ("must be an integer", ""),
-    "int_from_float": ("must be an integer, without a fraction", ""),
-    "bool_type": ("must be true or false", ""),
-    "dict_type": ("must be an object", ""),
-    "list_type": ("must be a list", ""),
-    "model_type": ("must be an object", ""),
-    "string_unicode": ("must be valid Unicode", ""),
+    "int_type": ("must be an integer", "write digits, without quotes"),
+    "int_from_float": ("must be an integer, without a fraction", "round it"),
+    "bool_type": ("must be true or false", "write it without quotes"),
+    "dict_type": ("must be an object", "write key: value pairs"),
+    "list_type": ("must be a list", "write each item after a dash, even if it is the only one"),
+    "model_type": ("must be an object", "write key: value pairs"),
+    "string_unicode": ("must be valid Unicode", "replace the broken character"),
     "missing": ("is required", "add the field"),
     "literal_error": ("must be one of {expected}", "the case matters"),
-    "greater_than_equal": ("must be at least {ge}", ""),
-    "less_than_equal": ("must be at most {le}", ""),
-    "too_short": ("must have at least {min_length} item", ""),
-    "too_long": ("must have at most {max_length} items, has {actual_length}", ""),
-    "string_too_short": ("must have at least {min_length} character", ""),
-    "string_too_long": ("must have at most {max_length} characters", ""),
+    "greater_than_equal": ("must be at least {ge}", "raise it"),
+    "less_than_equal": ("must be at most {le}", "lower it"),
+    "too_short": ("must have at least {min_length} item", "add one, or remove the field where it is optional"),
+    "too_long": ("must have at most {max_length} items, has {actual_length}", "remove some"),
+    "string_too_short": (
+        "must have at least {min_length} character",
+        "fill it in, or remove it where it is optional",
+    ),
+    "string_too_long": ("must have at most {max_length} characters", "shorten it"),
 }
 _OURS: Final = frozenset(r.value for r in Reason)
 
@@ -74,13 +78,13 @@ def path_of(segments: Iterable[str | int]) -> str:
 def _violation(detail: ErrorDetails, *, model: type[BaseModel], subject: Subject, at: tuple[str, ...]) -> Violation:
     kind, location = detail["type"], detail["loc"]
     if kind in _OURS:
-        reason, message, hint = Reason(kind), detail["msg"], ""
+        reason, message, hint = Reason(kind), detail["msg"], _HINT
     elif kind == "extra_forbidden":
         reason = Reason.UNKNOWN_FIELD
         message, hint = _unknown_field(str(location[-1]), _fields_at(model, location[:-1]))
     else:
         reason = _REASONS.get(kind, Reason.MALFORMED)
-        template, hint = _TEXTS.get(kind, ("has a value of the wrong form", ""))
+        template, hint = _TEXTS.get(kind, ("has a value of the wrong form", _HINT))
         message = template.format(**detail.get("ctx", {})).replace("'", "").replace(" or ", ", ")
     return Violation(subject=subject, path=path_of((*at, *location)), reason=reason, message=message, hint=hint)
 

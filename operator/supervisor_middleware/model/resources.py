@@ -105,7 +105,12 @@ class SupervisorMiddlewareSpec(Resource):
         default=None,
         min_length=1,
         max_length=limits.MAX_BINDINGS,
-        description="Binding IDs the service may expose; those of its first accepted manifest if absent.",
+        description="Binding IDs taken of the service; if absent, those of its first accepted manifest, for good.",
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                cel("self.all(b, !b.startsWith('openshell/'))", "the openshell/ namespace is reserved for built-ins")
+            ]
+        },
     )
     allow_insecure: bool = Field(default=False, description="Permits an http:// endpoint. Research preview only.")
 
