@@ -40,9 +40,13 @@ SCOPE: Final = (
     ),
     Traffic(name="WebSocket upgrade requests", is_inspected=True, reason="they are HTTP/1.x requests"),
     Traffic(name="WebSocket frames", is_inspected=False, reason="after the upgrade there are no requests"),
-    Traffic(name="HTTP/2 and HTTP/3", is_inspected=False, reason="ALPN is pinned to http/1.1"),
+    Traffic(name="HTTP/2 and HTTP/3", is_inspected=False, reason="version 1 of the contract is about HTTP/1.x"),
     Traffic(name="responses", is_inspected=False, reason="version 1 of the contract has no response phase"),
-    Traffic(name="opaque TCP and TLS", is_inspected=False, reason="there is no request to parse"),
+    Traffic(
+        name="opaque TCP and TLS",
+        is_inspected=False,
+        reason="no request to parse; HTTPS too, as the reference supervisor terminates no TLS",
+    ),
     Traffic(
         name="endpoints with tls: skip",
         is_inspected=False,
