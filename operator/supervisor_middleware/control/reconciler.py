@@ -7,15 +7,13 @@ changes at all.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Protocol
 
 import structlog
 
 from supervisor_middleware.audit.events import Event
-from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.batches import for_each
 from supervisor_middleware.control.commits import revision_to_store, revisions_by_policy, surplus
 from supervisor_middleware.control.decisions import Decisions, decide
@@ -24,11 +22,9 @@ from supervisor_middleware.control.judge import Judge, PolicyDecision
 from supervisor_middleware.control.leaving import Leaving
 from supervisor_middleware.control.measures import Measures
 from supervisor_middleware.control.passes import Passes
-from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.rollout import Composer, Rollout
-from supervisor_middleware.control.standings import PolicyStanding, is_judged, policy_standing, registration_standing
-from supervisor_middleware.control.status import policy_status, registration_status
 from supervisor_middleware.control.status_writer import StatusStore, StatusWriter
+from supervisor_middleware.control.statuses import Statuses
 from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.generation import Sealed
@@ -98,6 +94,7 @@ class Reconciler:
         self._composer = Composer(settings)
         self._leaving = Leaving()
         self._writer = StatusWriter(store, emit=emit, failed=self._passes.request_soon)
+        self._statuses = Statuses(self._writer, distributor)
         self.has_published = asyncio.Event()
 
     @property
@@ -136,7 +133,11 @@ class Reconciler:
         accepted, rollout = await self._commit_policies(snapshot, decisions, now=now)
         await self._distributor.publish(rollout.generations)
         self.has_published.set()
-        await self._write_statuses(decisions, accepted, rollout, now=now)
+        standings = self._statuses.standings(
+            decisions.policies, accepted, rollout, bindings=decisions.registry.bindings
+        )
+        self._measures.stand(standings, now=self._now())
+        await self._statuses.write_all(decisions, standings, now=now)
         await self._publish_bundle(snapshot)
         await self._collect(snapshot, accepted)
 
@@ -159,7 +160,7 @@ class Reconciler:
     async def _commit_registrations(self, decisions: Decisions, *, now: datetime) -> frozenset[str]:
         """Write what is newly accepted; returns those (by UID) that stay on what they had."""
         fresh = [r for r in decisions.registry.registrations if r.is_fresh]
-        outcomes = await for_each(fresh, partial(self._write_registration, decisions=decisions, now=now))
+        outcomes = await self._statuses.write_registrations(fresh, decisions, now=now)
         return frozenset(r.stored.uid for r, is_written in zip(fresh, outcomes, strict=True) if not is_written)
 
     async def _commit_policies(
@@ -172,14 +173,8 @@ class Reconciler:
         leaving = self._leaves(decisions, wanted, now=now)
         rollout = self._roll_out(snapshot, decisions, leaving)
         fresh = [p for p in decisions.policies if p.stored.uid in saved]
-        written = await for_each(
-            fresh,
-            partial(
-                self._write_policy,
-                standings=self._standings(fresh, wanted, rollout, bindings=decisions.registry.bindings),
-                now=now,
-            ),
-        )
+        standings = self._statuses.standings(fresh, wanted, rollout, bindings=decisions.registry.bindings)
+        written = await self._statuses.write_policies(fresh, standings, now=now)
         committed = {p.stored.uid for p, is_written in zip(fresh, written, strict=True) if is_written}
         for uid in committed:
             self._measures.changed(uid, at=now)
@@ -246,45 +241,3 @@ class Reconciler:
         except Unavailable as error:
             _log.warning("the trust bundle could not be published everywhere", reason=str(error))
             self._passes.request_soon()
-
-    # ---------------------------------------------------------------------------------------------------- statuses
-
-    async def _write_statuses(
-        self, decisions: Decisions, accepted: _Accepted, rollout: Rollout, *, now: datetime
-    ) -> None:
-        standings = self._standings(decisions.policies, accepted, rollout, bindings=decisions.registry.bindings)
-        self._measures.stand(standings, now=self._now())
-        await for_each(decisions.policies, partial(self._write_policy, standings=standings, now=now))
-        await for_each(
-            decisions.registry.registrations, partial(self._write_registration, decisions=decisions, now=now)
-        )
-
-    def _standings(
-        self, policies: Sequence[PolicyDecision], accepted: _Accepted, rollout: Rollout, *, bindings: Bindings
-    ) -> Mapping[str, PolicyStanding]:
-        def view(key: str, digest: str) -> View:
-            return self._distributor.view(key, digest=digest)
-
-        return {
-            p.stored.uid: policy_standing(p, accepted.get(p.stored.uid), rollout, bindings=bindings, view=view)
-            for p in policies
-        }
-
-    async def _write_policy(
-        self, policy: PolicyDecision, *, standings: Mapping[str, PolicyStanding], now: datetime
-    ) -> bool:
-        stored, standing = policy.stored, standings[policy.stored.uid]
-        if standing.report is None and is_judged(stored):
-            # Asking again, after a restart say, is no reason to doubt what is known.
-            return False
-        status = policy_status(stored, standing, now=now)
-        return await self._writer.write(stored, status, standing.report, now=now)
-
-    async def _write_registration(
-        self, registration: RegistrationDecision, *, decisions: Decisions, now: datetime
-    ) -> bool:
-        stored, standing = registration.stored, registration_standing(registration, decisions)
-        if standing.report is None and is_judged(stored):
-            return False
-        status = registration_status(stored, standing, now=now)
-        return await self._writer.write(stored, status, standing.report, now=now)

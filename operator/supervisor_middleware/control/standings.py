@@ -1,5 +1,6 @@
 """What is known of each object at the end of a pass, ready to become a status. PURE."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,7 +56,9 @@ def policy_standing(
     uid = policy.stored.uid
     conflicts = rollout.conflicts.get(uid, Report())
     compiled = policy.compiled
-    report = None if compiled is None else merge((compiled.report, conflicts))
+    report = None if compiled is None else compiled.report
+    if report is not None and conflicts.violations:
+        report = merge((report, conflicts))
     revision = None if compiled is None else compiled.revision
     is_stored = compiled is not None and accepted is not None and accepted.digest == compiled.digest
     entries = () if accepted is None else accepted.revision.entries
@@ -69,16 +72,21 @@ def policy_standing(
     )
 
 
-def registration_standing(decision: RegistrationDecision, decisions: Decisions) -> RegistrationStanding:
-    """How a registration stands, and how many policies select a binding of it."""
-    accepted = decision.accepted
-    offered = frozenset(b.id for b in accepted.manifest.bindings) if accepted is not None else frozenset()
+def users_of(decisions: Decisions) -> Mapping[str, int]:
+    """How many policies select a binding of each registration (by UID)."""
+    accepted = [r.accepted for r in decisions.registry.registrations if r.accepted is not None]
+    owners = {binding.id: r.uid for r in accepted for binding in r.manifest.bindings}
+    return Counter(uid for policy in decisions.policies for uid in _used(policy, owners))
+
+
+def registration_standing(decision: RegistrationDecision, users: Mapping[str, int]) -> RegistrationStanding:
+    """How a registration stands; `users` is of all registrations."""
     is_uncommitted = decision.report is not None and decision.report.is_valid and not decision.is_current
     return RegistrationStanding(
         report=None if is_uncommitted else decision.report,
-        accepted=accepted,
+        accepted=decision.accepted,
         is_current=decision.is_current,
-        policies=sum(_uses(p, offered) for p in decisions.policies),
+        policies=users.get(decision.stored.uid, 0),
         drift=decision.drift,
         last_described=decision.last_described,
     )
@@ -98,7 +106,8 @@ def is_judged(stored: Stored) -> bool:
     return is_known and stored.status.get("observedGeneration") == stored.generation
 
 
-def _uses(policy: PolicyDecision, offered: frozenset[str]) -> bool:
+def _used(policy: PolicyDecision, owners: Mapping[str, str]) -> frozenset[str]:
     current = policy.compiled.revision if policy.compiled is not None else None
     in_force = current or (policy.accepted.revision if policy.accepted else policy.fallback)
-    return in_force is not None and any(e.binding in offered for e in in_force.entries)
+    entries = () if in_force is None else in_force.entries
+    return frozenset(owners[e.binding] for e in entries if e.binding in owners)
