@@ -103,8 +103,12 @@ def narrowed(manifest: Manifest, identifiers: Iterable[str]) -> Manifest:
 def deviations(draft: "RegistrationDraft", exposure: Exposure) -> Iterator[str]:
     """In words, how what the service offers differs from what the registration holds."""
     if left_out := _listed(exposure.left_out):
-        why = "spec.bindings does not list it" if draft.declared_bindings else "it was not there at acceptance"
-        yield f"the service also offers {left_out}, left out because {why}; spec.bindings can list all that is meant"
+        why = (
+            "spec.bindings does not list it"
+            if draft.declared_bindings
+            else "spec.bindings is absent and it came after acceptance"
+        )
+        yield f"the service also offers {left_out}, left out because {why}; list there all that is to be selectable"
     if missing := _listed(exposure.missing):
         yield f"the service does not offer {missing}, which stays reserved for this registration"
 
