@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, assert_never
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
 from supervisor_middleware.compiler.questions import question_for
-from supervisor_middleware.compiler.skipped import Overlaps, for_example, pattern_of, selector_of
+from supervisor_middleware.compiler.skipped import Overlaps, for_example, selector_of
 from supervisor_middleware.model.identifiers import KEY_RULE, is_policy_key, is_reserved
 from supervisor_middleware.model.limits import (
     MAX_BASELINE_CONFIGS,
@@ -102,16 +102,14 @@ def selectors_avoid_skipped_hosts(given: PolicyInput) -> Iterator[Violation]:
         if entry.include is None:
             continue
         selector = selector_of(entry.include, entry.exclude)
-        for skip in given.draft.skips[:MAX_SKIPS]:
-            host = overlaps.of(selector, pattern_of(skip.host))
-            if host is not None:
-                yield given.violation(
-                    entry.path("endpoints"),
-                    Reason.SELECTS_SKIPPED_HOST,
-                    message=f"selects a host of {skip.path}, which has tls: skip, so nobody looks inside"
-                    f"{for_example(host)}",
-                    hint="add the host to exclude, or remove tls: skip there",
-                )
+        for skip, host in overlaps.hits(selector, given.draft.skips[:MAX_SKIPS]):
+            yield given.violation(
+                entry.path("endpoints"),
+                Reason.SELECTS_SKIPPED_HOST,
+                message=f"selects a host of {skip.path}, which has tls: skip, so nobody looks inside"
+                f"{for_example(host)}",
+                hint="add the host to exclude, or remove tls: skip there",
+            )
 
 
 def orders_are_unique(given: PolicyInput) -> Iterator[Violation]:

@@ -5,14 +5,18 @@ Decided exactly over every host there is, with one as the example; what is too i
 as an overlap.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
-from supervisor_middleware.model.host_sets import Budget, TooComplex, selector_overlap
+from supervisor_middleware.model.host_sets import Budget, TooComplex, find_selected, selector_overlap
 from supervisor_middleware.model.hosts import HostPattern, HostSelector, parse_patterns
 from supervisor_middleware.model.revision import Entry, Skip
 
+MAX_SHOWN: Final = 8
+"""Overlaps of one selector that are told: whoever mends these finds the others."""
 UNDECIDED: Final = ""
 """In place of a host: it could not be decided in time."""
 
@@ -27,8 +31,30 @@ class Overlaps:
         """A host that `entry` selects and `skip` covers; None if there is none, `UNDECIDED` if nobody knows."""
         return self.of(selector_of(entry.include, entry.exclude), pattern_of(skip.host))
 
+    def hits(self, selector: HostSelector, skips: Sequence[Skip]) -> Iterator[tuple[Skip, str]]:
+        """The skips that `selector` overlaps, each with a host: the first few, and none after an undecided one."""
+        if len(skips) > 1 and self._misses(selector, skips):
+            return
+        found = ((skip, self.of(selector, pattern_of(skip.host))) for skip in skips)
+        for skip, host in islice((f for f in found if f[1] is not None), MAX_SHOWN):
+            yield skip, host or UNDECIDED
+            if not host:
+                return
+
+    def _misses(self, selector: HostSelector, skips: Sequence[Skip]) -> bool:
+        """Whether it overlaps none of them: mostly so, and one question then instead of hundreds."""
+        names = tuple(pattern_of(s.host) for s in skips if not s.host.startswith("["))
+        if len(names) < len(skips):
+            return False
+        try:
+            return find_selected(inside=[[selector], [HostSelector(include=names)]], budget=self.budget) is None
+        except TooComplex:
+            return False
+
     def of(self, selector: HostSelector, endpoint: HostPattern) -> str | None:
         """The same of parsed patterns."""
+        if (literal := str(endpoint)).startswith("["):
+            return literal if selector.selects(literal) else None
         try:
             return selector_overlap(selector, endpoint, budget=self.budget)
         except TooComplex:
