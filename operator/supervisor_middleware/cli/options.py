@@ -1,10 +1,16 @@
 """Options that several commands share, and their values."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from supervisor_middleware.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from supervisor_middleware.cli import offline, validate_render
 
 
 class Output(StrEnum):
@@ -37,3 +43,51 @@ StateOption = Annotated[
 LoopbackOption = Annotated[
     bool, typer.Option("--allow-loopback", help="Accept loopback endpoints (one machine, tests).")
 ]
+PathsArgument = Annotated[
+    list[Path], typer.Argument(metavar="PATH", help="Files and folders of YAML; - is standard input.")
+]
+ManifestsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--manifests", metavar="FILE", help="Manifests recorded with smw describe -o yaml; repeatable."),
+]
+LiveOption = Annotated[bool, typer.Option("--live", help="Ask the services themselves.")]
+CredentialsOption = Annotated[
+    Path | None, typer.Option("--credentials", metavar="DIR", help="Holds tls.crt, tls.key, ca.crt for --live.")
+]
+FormatOption = Annotated[
+    Form, typer.Option("--format", metavar="FORM", help="text, or github: annotations of a CI run.")
+]
+
+
+def offline_options(
+    paths: Sequence[Path],
+    *,
+    manifests: Sequence[Path] | None,
+    live: bool = False,
+    credentials: Path | None = None,
+    allow_loopback: bool,
+) -> "offline.Options":
+    """What is read and how, of every command that judges a folder."""
+    from supervisor_middleware.cli.offline import Options
+    from supervisor_middleware.model.settings import Knowledge, Loopback
+
+    return Options(
+        paths=tuple(paths),
+        manifests=tuple(manifests or ()),
+        knowledge=Knowledge.LIVE if live else Knowledge.OFFLINE,
+        credentials=credentials,
+        loopback=Loopback.ALLOWED if allow_loopback else Loopback.REFUSED,
+    )
+
+
+def form_of(form: Form, output: Output) -> "validate_render.Form":
+    """How it is shown, of the two options that say so.
+
+    Raises:
+        InvalidInput: they contradict each other.
+    """
+    from supervisor_middleware.cli import validate_render
+
+    if form is Form.GITHUB and output is not Output.TABLE:
+        raise InvalidInput("--format github and --output exclude each other: annotations, or a value")
+    return validate_render.Form.GITHUB if form is Form.GITHUB else validate_render.Form(output.value)

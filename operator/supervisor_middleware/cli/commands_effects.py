@@ -1,0 +1,74 @@
+"""Commands that show what policies do, as typer sees them: parameters and help; the work is in modules of its own."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from supervisor_middleware.cli.options import (
+    CredentialsOption,
+    Form,
+    FormatOption,
+    LiveOption,
+    LoopbackOption,
+    ManifestsOption,
+    Output,
+    OutputOption,
+    PathsArgument,
+    form_of,
+    offline_options,
+)
+
+commands: Final = typer.Typer()
+
+
+@commands.command(epilog="Example:  smw simulate policies/ --cases cases.yaml")
+def simulate(
+    paths: PathsArgument,
+    cases: Annotated[
+        list[Path] | None,
+        typer.Option("--cases", metavar="FILE", help="Requests and what is expected of them; repeatable."),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="One request instead of cases: to this host.")] = "",
+    method: Annotated[str, typer.Option(metavar="NAME", help="GET, or POST with a body, if absent.")] = "",
+    path: Annotated[str, typer.Option(metavar="PATH", help="Path and query.")] = "/",
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="LINE", help="'name: value'; repeatable.")
+    ] = None,
+    body: Annotated[str | None, typer.Option(metavar="TEXT", help="The body.")] = None,
+    body_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Holds the body.")] = None,
+    sandbox: Annotated[
+        str, typer.Option(metavar="NAME", help="NAMESPACE/NAME, a namespace, or a title as smw shows it.")
+    ] = "",
+    show_bodies: Annotated[
+        bool, typer.Option("--show-bodies", help="Show bodies, header values and metadata too.")
+    ] = False,
+    manifests: ManifestsOption = None,
+    live: LiveOption = False,
+    credentials: CredentialsOption = None,
+    allow_loopback: LoopbackOption = False,
+    form: FormatOption = Form.TEXT,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Follow requests through the chain, stage by stage.
+
+    Built-ins run; services answer as the cases say, or for themselves with --live. With --cases each request is
+    compared with what is expected of it, and the exit code is 1 if one differs.
+    """
+    from supervisor_middleware.cli.simulate import Options, given_case, run
+    from supervisor_middleware.cli.simulate_render import Bodies
+
+    shown = form_of(form, output)
+    case = given_case(
+        host, method=method, path=path, headers=header or (), body=body, body_file=body_file, sandbox=sandbox
+    )
+    options = Options(
+        world=offline_options(
+            paths, manifests=manifests, live=live, credentials=credentials, allow_loopback=allow_loopback
+        ),
+        files=tuple(cases or ()),
+        case=case,
+        form=shown,
+        bodies=Bodies.SHOWN if show_bodies else Bodies.HIDDEN,
+    )
+    raise typer.Exit(run(options))
