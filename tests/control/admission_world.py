@@ -5,6 +5,7 @@ world:
   policies: {redaction: {spec: ..., age: 1d}}                                  # accepted as they are
   sandboxes: {coder: {app: x}}
   verdicts: {acme/redactor: Accepted | {rejected: text} | DEADLINE_EXCEEDED}
+  readyEndpoints: {acme: 1}
   unknown: [SupervisorMiddleware]
 review: {operation: CREATE, object: {kind, metadata, spec}, oldObject: ...}
 """
@@ -69,6 +70,7 @@ def read_world(world: Mapping[str, Any]) -> Snapshot:
         registrations=registrations,
         sandboxes=tuple(a_sandbox(n, labels=labels or {}) for n, labels in world.get("sandboxes", {}).items()),
         namespaces=NAMESPACES,
+        ready_endpoints={f"https://{n}.svc:443": count for n, count in world.get("readyEndpoints", {}).items()},
         unknown=frozenset(world.get("unknown", ())),
     )
     pairs = tuple(_policies(world.get("policies", {}), snapshot))

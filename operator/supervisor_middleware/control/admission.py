@@ -13,10 +13,12 @@ from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
+from supervisor_middleware.compiler.structure import path_of
 from supervisor_middleware.control.decisions import accepted_by_policy
 from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
 from supervisor_middleware.control.rollout import Composer
+from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
@@ -26,6 +28,7 @@ from supervisor_middleware.model.violation import Advice, Reason, Report, Subjec
 
 _MAX_WARNING: Final = 250
 _MAX_MESSAGE: Final = 16_000
+_ENOUGH_ENDPOINTS: Final = 2
 _MAX_NAMED: Final = 5
 """Policies that are named where many are affected."""
 
@@ -116,7 +119,25 @@ def _judge_policy(
     conflicts = _conflicts(
         compiled.revision, before=before, others=others, snapshot=snapshot, registry=registry, settings=settings
     )
-    return merge((compiled.report, conflicts))
+    fragile = report((), _fragile(compiled.revision, snapshot, registry=registry))
+    return merge((compiled.report, conflicts, fragile))
+
+
+def _fragile(revision: Revision, snapshot: Snapshot, *, registry: Registry) -> Iterator[Advice]:
+    """FailClosed hosts stand and fall with a service: with one endpoint each restart of it is an outage."""
+    endpoints = {r.accepted.name: r.stored.spec.get("grpcEndpoint") for r in registry.registrations if r.accepted}
+    for entry in revision.entries:
+        bound = registry.bindings.find(entry.binding)
+        if bound is None or bound.registration is None or entry.on_error is not OnError.FAIL_CLOSED:
+            continue
+        name = bound.registration.name
+        ready = snapshot.ready_endpoints.get(str(endpoints.get(name)))
+        if ready is not None and ready < _ENOUGH_ENDPOINTS:
+            yield Advice(
+                subject=revision.policy,
+                path=path_of(("spec", "networkMiddlewares", entry.key, "middleware")),
+                message=f"service {name} has {ready} ready endpoints; at each restart FailClosed refuses requests",
+            )
 
 
 def _conflicts(

@@ -73,6 +73,7 @@ class Snapshot:
     """Everything at one moment. `policies` are of both kinds; `namespaces` are labels by name.
 
     A namespace that is not among them is not known yet: a baseline may select it, so its sandboxes get nothing.
+    `described` are those whose own object was read, offline; of others there only the name is known.
     `unknown` are kinds that could not be read: absence of data is not absence of policy, so while it is not empty
     everything stays as it is. `problems` are about input that is no object at all (unparsable YAML).
     """
@@ -82,7 +83,10 @@ class Snapshot:
     revisions: tuple[StoredRevision, ...] = ()
     sandboxes: tuple[Sandbox, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    described: frozenset[str] = frozenset()
     bundles: Mapping[BundleKey, str] = field(default_factory=dict, repr=False)
+    ready_endpoints: Mapping[str, int] = field(default_factory=dict)
+    """How many endpoints are ready behind a `grpcEndpoint`, where that is known."""
     unknown: frozenset[str] = frozenset()
     problems: Report = Report()  # noqa: RUF009 - a frozen value
     skipped: int = 0

@@ -20,6 +20,7 @@ from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.snapshot import Kind, Snapshot
 from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, Form, NotFound, Refused
 from supervisor_middleware.sources.cluster_bundles import BundleCache
+from supervisor_middleware.sources.cluster_endpoints import EndpointCache
 from supervisor_middleware.sources.cluster_kinds import WATCHED
 from supervisor_middleware.sources.cluster_objects import ObjectIdentity, identity_of, version_of
 from supervisor_middleware.sources.cluster_view import ClusterView
@@ -49,7 +50,7 @@ class ClusterSource:
         self._api, self._metrics, self._changed, self._monotonic = api, metrics, changed, monotonic
         self._list_interval = list_interval
         self._view = ClusterView(report=_report_unusable)
-        self._bundles = BundleCache(api)
+        self._bundles, self._endpoints = BundleCache(api), EndpointCache(api)
         self._unknown = set(WATCHED)
         self._lost: set[Kind] = set()
         self._troubled: set[Kind] = set()
@@ -105,6 +106,7 @@ class ClusterSource:
             revisions=self._view.values(Kind.POLICY_REVISION),
             sandboxes=self._view.values(Kind.SANDBOX),
             namespaces=self._view.namespaces(),
+            ready_endpoints=self._endpoints.ready,
             unknown=frozenset(kind.value for kind in self._unknown),
         )
         keys = [key for r in seen.registrations if (key := reference_of(r)) is not None]
@@ -123,6 +125,8 @@ class ClusterSource:
         outcomes = [await self._synchronize_kind(kind) for kind in WATCHED]
         if await self._bundles.refresh():
             self._changed()
+        specs = (registration.spec for registration in self._view.values(Kind.SUPERVISOR_MIDDLEWARE))
+        await self._endpoints.refresh(str(spec.get("grpcEndpoint")) for spec in specs)
         self._last_attempt = self._monotonic()
         return all(outcomes)
 
