@@ -44,6 +44,23 @@ def a_policy(
     }
 
 
+def a_baseline(name: str, *, selector: Mapping[str, str], **entries: Document) -> Document:
+    """A `ClusterSandboxPolicy` for namespaces with these labels, its entries as in `a_policy`."""
+    given = {key.replace("_", "-"): entry for key, entry in entries.items()} or {"redact": an_entry()}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterSandboxPolicy",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {"matchLabels": dict(selector)}, "networkMiddlewares": given},
+    }
+
+
+def skipping(document: Mapping[str, Any], host: str) -> Document:
+    """A copy of a policy with a `tls: skip` endpoint."""
+    endpoints = {"endpoints": [{"host": host, "port": 5432, "tls": "skip"}]}
+    return changed(document, "spec.networkPolicies", {"database": endpoints})
+
+
 def a_registration(name: str, *, endpoint: str = "https://redactor.acme.svc:8443", **spec: Any) -> Document:
     """A `SupervisorMiddleware`."""
     insecure = {"allowInsecure": True} if endpoint.startswith("http://") else {}

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.controlplane.cluster import ControlPlane
-from e2e.objects import API_VERSION, Document, a_policy, a_registration, an_entry, changed
+from e2e.objects import API_VERSION, Document, a_baseline, a_policy, a_registration, an_entry, changed
 from supervisor_middleware.model.canonical import is_digest
 
 _QUICKSTART = Path(__file__).resolve().parents[1] / "examples/quickstart"
@@ -83,6 +83,22 @@ REFUSED_BY_RULES = {
         changed(_policy(), "spec.activationDeadline", "25h"),
         "must be an integer with the suffix ms, s, m or h, from 0s to 24h",
     ),
+    "six configs of a baseline": (
+        a_baseline("tried", selector={}, **{f"entry_{n}": an_entry(order=n) for n in range(6)}),
+        "a baseline holds at most 5 configs; the rest is the tenants'",
+    ),
+    "two entries of a baseline with one order": (
+        a_baseline("tried", selector={}, one=an_entry(order=7), two=an_entry(order=7)),
+        "two configs have the same order (0 if absent); order is unique in a policy",
+    ),
+    "a namespace selector without its values": (
+        changed(
+            a_baseline("tried", selector={}),
+            "spec.namespaceSelector",
+            {"matchExpressions": [{"key": "team", "operator": "In"}]},
+        ),
+        "In and NotIn need values, Exists and DoesNotExist take none",
+    ),
     "a selector without its values": (
         changed(_policy(), "spec.sandboxSelector", {"matchExpressions": [{"key": "team", "operator": "In"}]}),
         "In and NotIn need values, Exists and DoesNotExist take none",
@@ -104,6 +120,14 @@ REFUSED_BY_SCHEMA = {
         _policy(redact=an_entry(onError="Ignore")),
         'spec.networkMiddlewares.redact.onError: Unsupported value: "Ignore": supported values: "FailClosed", "FailOpen"',
     ),
+    "a position in the middle": (
+        changed(a_baseline("tried", selector={}), "spec.position", "Middle"),
+        'spec.position: Unsupported value: "Middle": supported values: "First", "Last"',
+    ),
+    "a baseline without a selector": (
+        changed(a_baseline("tried", selector={}), "spec.namespaceSelector", None),
+        "spec.namespaceSelector: Required value",
+    ),
     "a policy without a selector": (
         changed(_policy(), "spec.sandboxSelector", None),
         "spec.sandboxSelector: Required value",
@@ -113,6 +137,8 @@ REFUSED_BY_SCHEMA = {
 
 ADMITTED = {
     "ten configs": _entries(10),
+    "five configs of a baseline": a_baseline("tried", selector={}, **{f"e{n}": an_entry(order=n) for n in range(5)}),
+    "a baseline that stands last": changed(a_baseline("tried", selector={"team": "red"}), "spec.position", "Last"),
     "32 patterns in one list": _hosts(include=32),
     "32 patterns in two lists": _hosts(include=20, exclude=12),
     "a key of 63 characters": _keyed("k" * 63),

@@ -5,6 +5,7 @@ a registration that generations may use. Where a whole spec matters, pass `spec=
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from supervisor_middleware.model.hosts import HostSelector, parse_patterns
 from supervisor_middleware.model.limits import MAX_BODY_BYTES
 from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Operation, Phase
 from supervisor_middleware.model.registration import ClientAuthentication, Connection, Registration
-from supervisor_middleware.model.revision import Entry, Revision, Unresolved
+from supervisor_middleware.model.revision import BASELINE_KIND, Entry, Position, Revision, Skip, Unresolved
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
 from supervisor_middleware.model.selectors import Operator, Requirement, Selector
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, Unselected
@@ -221,6 +222,24 @@ def a_revision(
         selector=Selector(requirements=tuple(requirements)),
         entries=entries or (an_entry(),),
         activation_deadline=activation_deadline,
+    )
+
+
+def a_baseline_revision(
+    *entries: Entry,
+    name: str = "platform",
+    uid: str | None = None,
+    created_at: datetime = NOW,
+    labels: Mapping[str, str] | None = None,
+    position: Position = Position.FIRST,
+    skips: Sequence[str] = (),
+) -> Revision:
+    """An accepted ClusterSandboxPolicy; `labels` are of namespaces, `skips` hosts with `tls: skip`."""
+    return replace(
+        a_revision(*entries, uid=uid or f"uid-of-{name}", created_at=created_at, labels=labels),
+        policy=Subject(kind=BASELINE_KIND, name=name),
+        position=position,
+        skips=tuple(Skip(path=f"spec.networkPolicies.p.endpoints[{i}]", host=h) for i, h in enumerate(skips)),
     )
 
 

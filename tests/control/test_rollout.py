@@ -1,17 +1,23 @@
 """From revisions to what every sandbox runs: shared, remembered, and gone only after a grace."""
 
 import time
+from dataclasses import replace
 from datetime import timedelta
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from supervisor_middleware.compiler.binding import Bindings, bind
 from supervisor_middleware.control.leaving import LEAVING_GRACE, Leaving
-from supervisor_middleware.control.rollout import Composer
+from supervisor_middleware.control.rollout import Composer, Rollout
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.revision import Unresolved
 from supervisor_middleware.model.settings import Unselected
 from tests.builders import (
+    NAMESPACE,
     NAMESPACES,
     NOW,
+    a_baseline_revision,
     a_binding,
     a_manifest,
     a_revision,
@@ -20,6 +26,7 @@ from tests.builders import (
     an_entry,
     some_settings,
 )
+from tests.control.worlds import World, worlds
 
 BINDINGS = bind([an_accepted_registration()], some_settings().builtins)
 OLDER, NEWER = NOW - timedelta(days=1), NOW
@@ -137,6 +144,84 @@ def test_a_conflict_is_gone_with_the_sandbox_it_is_about() -> None:
     shared, apart = a_sandbox("shared", labels={"app": "x"}), a_sandbox("apart")
     assert composer.roll_out([shared, apart], [one, two], namespaces=NAMESPACES, bindings=BINDINGS).conflicts
     assert not composer.roll_out([apart], [one, two], namespaces=NAMESPACES, bindings=BINDINGS).conflicts
+
+
+# -------------------------------------------------------------------------------------------------- change by change
+
+
+def rolled_out(composer: Composer, world: World) -> Rollout:
+    return composer.roll_out(world.sandboxes, world.revisions, namespaces=world.namespaces, bindings=world.bindings)
+
+
+@given(st.lists(worlds(), min_size=1, max_size=6))
+def test_after_any_changes_it_is_what_a_new_composer_makes(sequence: list[World]) -> None:
+    composer = a_composer()
+    for world in sequence:
+        found, fresh = rolled_out(composer, world), rolled_out(a_composer(), world)
+        assert found.generations == fresh.generations
+        assert found.conflicts == fresh.conflicts
+        for revision in world.revisions:
+            assert sorted(found.matched[revision.uid]) == sorted(fresh.matched[revision.uid])
+        assert found.generations.keys() == {s.key for s in world.sandboxes if s.namespace in world.namespaces}
+
+
+@given(st.lists(worlds(), min_size=1, max_size=3))
+def test_nothing_is_kept_of_worlds_that_are_gone(sequence: list[World]) -> None:
+    composer = a_composer()
+    for world in sequence:
+        rolled_out(composer, world)
+    empty = composer.roll_out((), (), namespaces={}, bindings=BINDINGS)
+    assert not empty.generations
+    assert not empty.conflicts
+    assert not composer._composed
+    assert not composer._running
+    assert not +composer._users
+
+
+@given(worlds(), st.data())
+def test_a_change_of_one_policy_composes_for_the_sandboxes_it_selects_and_no_others(
+    world: World, data: st.DataObject
+) -> None:
+    assume(world.revisions)
+    composer = a_composer()
+    before = dict(rolled_out(composer, world).generations)
+    compositions = composer.compositions
+    chosen = data.draw(st.sampled_from(world.revisions))
+    edited = replace(chosen, generation=2, entries=(replace(chosen.entries[0], config={"edited": True}),))
+    changed = replace(world, revisions=tuple(edited if r is chosen else r for r in world.revisions))
+    selected = world.selected(chosen.uid)
+    is_alone = data.draw(st.booleans())
+    found = composer.replace(edited, bindings=world.bindings) if is_alone else rolled_out(composer, changed)
+    assert found.generations == rolled_out(a_composer(), changed).generations
+    assert all(found.generations[key] is before[key] for key in before.keys() - selected)
+    # Once for all sandboxes of equal inputs.
+    inputs = {tuple(sorted(changed.selecting(s) or ())) for s in world.sandboxes if s.key in selected}
+    assert composer.compositions - compositions == len(inputs)
+
+
+def test_a_namespace_that_is_not_known_yet_leaves_its_sandboxes_out() -> None:
+    sandbox, tenant, baseline = a_sandbox(), a_revision(), a_baseline_revision(labels={"tier": "prod"})
+    composer = a_composer()
+    closed = composer.roll_out([sandbox], [tenant, baseline], namespaces={}, bindings=BINDINGS)
+    assert not closed.generations
+    assert closed.matched[tenant.uid] == ()
+    known = {NAMESPACE: {"tier": "prod"}}
+    opened = composer.roll_out([sandbox], [tenant, baseline], namespaces=known, bindings=BINDINGS)
+    assert [s.key for s in opened.generations[sandbox.key].generation.stages] == ["platform:redact", "redact"]
+    again = composer.roll_out([sandbox], [tenant, baseline], namespaces={}, bindings=BINDINGS)
+    assert not again.generations
+
+
+def test_a_relabelled_namespace_moves_its_own_sandboxes_only() -> None:
+    ours, theirs = a_sandbox(), a_sandbox(namespace="team-b")
+    revisions = [a_revision(), a_revision(namespace="team-b"), a_baseline_revision(labels={"tier": "prod"})]
+    composer = a_composer()
+    before = composer.roll_out([ours, theirs], revisions, namespaces=NAMESPACES, bindings=BINDINGS)
+    relabelled = {**NAMESPACES, NAMESPACE: {"tier": "prod"}}
+    after = composer.roll_out([ours, theirs], revisions, namespaces=relabelled, bindings=BINDINGS)
+    assert len(after.generations[ours.key].generation.stages) == 2
+    assert after.generations[theirs.key] is before.generations[theirs.key]
+    assert after.matched["uid-of-platform"] == (ours.key,)
 
 
 # --------------------------------------------------------------------------------------------------------------- grace
