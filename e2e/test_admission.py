@@ -121,9 +121,9 @@ def test_a_service_is_asked_about_each_config_once(
     assert second == [*first, {"of": namespace, "v": 2}]
 
 
-def test_fail_open_is_admitted_with_a_warning(installation: Installation, namespace: str) -> None:
+def test_a_redactor_that_fails_open_is_admitted_with_a_warning(installation: Installation, namespace: str) -> None:
     said = _applied(installation, a_policy("open", namespace=namespace, redact=an_entry(onError="FailOpen")))
-    assert f"Warning: {_MIDDLEWARES}.redact.onError: FailOpen lets requests pass unprocessed" in said
+    assert f"Warning: {_MIDDLEWARES}.redact.onError: when " in said
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import read_duration
-from supervisor_middleware.model.settings import Loopback, Unselected
+from supervisor_middleware.model.limits import CHAIN_TIMEOUT
+from supervisor_middleware.model.settings import LATENCY_BUDGET, Loopback, Unselected
 from supervisor_middleware.pki.authority import LEAF_LIFETIME
 from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
 
@@ -72,6 +73,7 @@ def _upper(value: object) -> object:
 
 TrustDomain = Annotated[str, AfterValidator(_trust_domain)]
 LeafLifetime = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(minutes=1), le=timedelta(days=7))]
+LatencyBudget = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=CHAIN_TIMEOUT)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Address = Annotated[str, AfterValidator(_address)]
 Namespace = Annotated[str, AfterValidator(_label)]
@@ -98,6 +100,7 @@ class ControlPlaneSettings(_Settings):
     leaf_lifetime: LeafLifetime = LEAF_LIFETIME
     unselected: Unselected = Unselected.ALLOW
     loopback: Loopback = Loopback.REFUSED
+    latency_budget: LatencyBudget = LATENCY_BUDGET
     audit_file: Path | None = None
 
 

@@ -12,7 +12,7 @@ from tests.cli.commands import Smw
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLE: Final = ROOT / "examples/cluster"
-UNCHECKED: Final = ("not checked: no manifest is known here", "FailOpen lets requests pass unprocessed")
+UNCHECKED: Final = ("not checked: no manifest is known here", "when acme/terms fails, requests pass with all")
 
 
 def documents() -> dict[str, Any]:

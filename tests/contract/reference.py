@@ -161,7 +161,7 @@ def _default(info: FieldInfo) -> str:
         return "required" if info.is_required() else ""
     match value:
         case timedelta():
-            return code(f"{value // timedelta(hours=1)}h")
+            return code(format_duration(value) if value % timedelta(hours=1) else f"{value // timedelta(hours=1)}h")
         case Enum():
             return code(value.value)
         case tuple():

@@ -113,7 +113,10 @@ class ControlPlane:
         self._identity = OperatorIdentity(parts.authority, parts.namespace, settings.leaf_lifetime)
         self._client = RegistryClient(self._identity.client_identity, metrics=parts.metrics)
         self.compiler_settings = CompilerSettings(
-            builtins=BUILTIN_BINDINGS, unselected=settings.unselected, loopback=settings.loopback
+            builtins=BUILTIN_BINDINGS,
+            unselected=settings.unselected,
+            loopback=settings.loopback,
+            latency_budget=settings.latency_budget,
         )
         self.inquirer = Inquirer(self._client, BUILTINS)
         self.discovery = Discovery(

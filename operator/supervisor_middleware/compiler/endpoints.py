@@ -26,6 +26,7 @@ class EndpointDraft:
     host: HostPattern | None
     is_skipped: bool
     is_audited: bool
+    protocol: str = ""
 
 
 def draft_endpoints(
@@ -35,10 +36,14 @@ def draft_endpoints(
     drafts: list[EndpointDraft] = []
     violations: list[Violation] = []
     for path, raw in _raw_endpoints(spec):
-        host = _host(raw.get("host"))
+        host, protocol = _host(raw.get("host")), raw.get("protocol")
         drafts.append(
             EndpointDraft(
-                path=path, host=host, is_skipped=raw.get("tls") == _SKIP, is_audited=raw.get("enforcement") == _AUDIT
+                path=path,
+                host=host,
+                is_skipped=raw.get("tls") == _SKIP,
+                is_audited=raw.get("enforcement") == _AUDIT,
+                protocol=protocol if isinstance(protocol, str) else "",
             )
         )
         violations.extend(_problems(raw, host, path=path, subject=subject))

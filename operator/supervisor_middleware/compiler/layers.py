@@ -173,8 +173,8 @@ def _conflict(revision: Revision, path: str, message: str, hint: str) -> Violati
 
 def _unresolved(revisions: Iterable[Revision]) -> list[Layered]:
     """A conflicted stage never shares a key with the one that stands: keys are identities."""
-    found = (i for r in revisions for i in _layered(r.as_unresolved(Why.CONFLICTED)))
-    return [_renamed(item, item.entry.key) for item in found]
+    found = [_renamed(item, item.entry.key) for revision in revisions for item in _layered(revision)]
+    return [replace(i, entry=replace(i.entry, unresolved=i.entry.unresolved or Why.CONFLICTED)) for i in found]
 
 
 def _fit(conflicted: list[Layered], *, room: int) -> list[Layered]:

@@ -4,22 +4,21 @@
 webhook, the reconciler and standalone all call it, so they cannot disagree.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from supervisor_middleware.compiler.advice import ADVICE
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.checks import CHECKS, PolicyInput
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft, draft_policy
 from supervisor_middleware.compiler.questions import question_for
 from supervisor_middleware.errors import Bug
-from supervisor_middleware.model.evaluation import OnError
-from supervisor_middleware.model.identifiers import is_reserved
 from supervisor_middleware.model.limits import MAX_REVISION_BYTES
 from supervisor_middleware.model.revision import Entry, Revision
-from supervisor_middleware.model.settings import CompilerSettings, Knowledge
+from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.verdict import Verdict, VerdictKey
-from supervisor_middleware.model.violation import Advice, Reason, Report, Violation, report
+from supervisor_middleware.model.violation import Reason, Report, Violation, report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ def compile_draft(given: PolicyInput, structural: Iterable[Violation]) -> Compil
         draft=given.draft,
         revision=revision,
         digest="" if revision is None else revision.digest,
-        report=report(violations, _advice(given)),
+        report=report(violations, (a for rule in ADVICE for a in rule(given))),
     )
 
 
@@ -109,24 +108,3 @@ def _too_large(given: PolicyInput, size: int) -> Violation:
         message=f"the policy is {size} bytes compiled, the limit is {MAX_REVISION_BYTES}",
         hint="keep large data in the services",
     )
-
-
-def _advice(given: PolicyInput) -> Iterator[Advice]:
-    for entry in given.draft.entries:
-        if (
-            given.settings.knowledge is Knowledge.OFFLINE
-            and entry.middleware is not None
-            and not is_reserved(entry.middleware)
-            and given.bindings.find(entry.middleware) is None
-        ):
-            yield Advice(
-                subject=given.draft.subject,
-                path=entry.path("middleware"),
-                message="not checked: no manifest is known here that has this binding (use --manifests or --live)",
-            )
-        if entry.on_error is OnError.FAIL_OPEN and entry.middleware is not None:
-            yield Advice(
-                subject=given.draft.subject,
-                path=entry.path("onError"),
-                message="FailOpen lets requests pass unprocessed when the middleware fails; each bypass is audited",
-            )

@@ -1,9 +1,14 @@
 """What an administrator decides about compiling. PURE values; `settings.py` at the top reads them from outside."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
+from typing import Final
 
 from supervisor_middleware.model.manifest import Binding
+
+LATENCY_BUDGET: Final = timedelta(seconds=5)
+"""How long a chain may take before whoever writes it is warned, unless the platform says otherwise."""
 
 
 class Unselected(StrEnum):
@@ -35,3 +40,4 @@ class CompilerSettings:
     unselected: Unselected = Unselected.ALLOW
     loopback: Loopback = Loopback.REFUSED
     knowledge: Knowledge = Knowledge.LIVE
+    latency_budget: timedelta = LATENCY_BUDGET
