@@ -2,11 +2,11 @@
 
 import asyncio
 
-from tests.benchmarks import core, proxy
+from tests.benchmarks import core, fuzz, proxy, validate
 
 
 async def _all() -> None:
-    for benchmark in (core, proxy):
+    for benchmark in (core, proxy, validate, fuzz):
         await benchmark.run()
 
 
