@@ -86,6 +86,25 @@ def a_policy(
     )
 
 
+def a_baseline(
+    name: str = "platform",
+    *,
+    generation: int = 1,
+    created_at: datetime = NOW,
+    selector: Json | None = None,
+    key: str = "audit",
+    **entry: Any,
+) -> Stored:
+    """A ClusterSandboxPolicy with one entry made of `entry`; `selector` is of namespaces."""
+    return Stored(
+        subject=Subject(kind=BASELINE_KIND, name=name),
+        uid=f"uid-of-{name}",
+        generation=generation,
+        created_at=created_at,
+        spec={"namespaceSelector": selector or {}, "networkMiddlewares": {key: an_entry_spec(**entry)}},
+    )
+
+
 def a_registration(
     name: str = "acme",
     *,

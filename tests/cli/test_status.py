@@ -127,6 +127,22 @@ def test_what_is_wrong_stands_below_the_table_and_is_exit_1(smw: Smw, tmp_path: 
     assert (shown.code, shown.err, shown.out) == (1, "", BAD)
 
 
+def test_a_baseline_stands_among_the_policies_without_a_namespace(smw: Smw, tmp_path: Path) -> None:
+    baseline = {**OUTBOUND, "kind": "ClusterSandboxPolicy", "namespace": None, "name": "platform"}
+    broken = copy.deepcopy(baseline)
+    broken["status"]["conditions"] = conditions(programmed="False", because="NotAllActive")
+    shown = smw("status", "--state", a_state(tmp_path, OUTBOUND, baseline))
+    assert shown.code == 0
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["POLICY", "quickstart/outbound", "platform"]
+    assert smw("status", "--state", a_state(tmp_path, OUTBOUND, broken)).code == 1
+    (value,) = json.loads(smw("status", "--state", a_state(tmp_path, baseline), "-o", "json").out)
+    assert (value["kind"], value["namespace"], value["status"]["accepted"]["revision"]) == (
+        "ClusterSandboxPolicy",
+        None,
+        2,
+    )
+
+
 @pytest.mark.parametrize(("kind", "missing"), [("SandboxPolicy", "POLICY"), ("SupervisorMiddleware", "REGISTRATION")])
 def test_a_table_without_rows_is_left_out(smw: Smw, tmp_path: Path, kind: str, missing: str) -> None:
     (only,) = (o for o in (OUTBOUND, TERMS) if o["kind"] != kind)

@@ -11,6 +11,7 @@ from supervisor_middleware.model.snapshot import Stored, StoredRevision
 from supervisor_middleware.model.verdict import Described, Rejected
 from tests.builders import (
     REDACTOR,
+    a_baseline,
     a_binding,
     a_manifest,
     a_policy,
@@ -128,6 +129,97 @@ async def test_an_uncommitted_revision_of_another_epoch_is_not_adopted() -> None
     await fresh.settle()
     assert control.world.status(POLICY)["accepted"]["revision"] == 4
     assert control.world.status(POLICY)["accepted"]["epoch"] == 7
+
+
+# ------------------------------------------------------------------------------------------------------- baselines
+
+PLATFORM = "uid-of-platform"
+
+
+async def test_a_baseline_is_committed_and_told_like_any_policy() -> None:
+    control = await a_settled()
+    control.audited.clear()
+    control.world.put(a_baseline())
+    await control.settle()
+    assert control.distributor.stages("coder") == ["platform:audit", "redact"]
+    assert control.world.status(PLATFORM)["accepted"]["revision"] == 1
+    assert control.world.status(PLATFORM)["supervisors"]["summary"] == "1/1"
+    assert control.world.condition(PLATFORM, "Programmed") == ("True", "Programmed")
+    assert control.world.notices == [("platform", "Accepted")]
+    assert control.changes() == ["policy_accepted"]
+    assert f"{PLATFORM}-1" in control.world.revisions
+
+
+async def test_a_relabelled_namespace_gets_and_loses_a_baseline_and_nothing_is_written_but_counts() -> None:
+    control = await a_settled()
+    control.world.put(a_baseline(selector={"matchLabels": {"tier": "prod"}}))
+    await control.settle()
+    await control.later(2)  # counts of registrations are written once a second
+    assert control.distributor.stages("coder") == ["redact"]
+    assert control.world.condition(PLATFORM, "Programmed") == ("True", "NoSandboxes")
+    unlabelled = control.world.namespaces["team-a"]
+    control.world.acts.clear()
+    control.world.namespaces["team-a"] = {**unlabelled, "tier": "prod"}
+    await control.later(2)
+    assert control.distributor.stages("coder") == ["platform:audit", "redact"]
+    assert control.world.acts == ["publish", "status platform"]
+    control.world.namespaces["team-a"] = unlabelled
+    await control.settle()
+    assert control.distributor.stages("coder") == ["redact"]
+
+
+async def test_a_sandbox_waits_until_its_namespace_is_known() -> None:
+    control = a_control(a_world())
+    del control.world.namespaces["team-a"]
+    await control.settle()
+    assert control.distributor.generations == {}
+    assert control.world.condition(POLICY, "Accepted") == ("True", "Accepted")
+    control.world.namespaces["team-a"] = {}
+    await control.settle()
+    assert control.distributor.stages("coder") == ["redact"]
+
+
+async def test_a_baseline_that_crowds_a_tenant_out_stands_and_the_tenants_hosts_close() -> None:
+    control = await a_settled()
+    control.world.put(a_baseline())
+    ten = {f"key-{n}": an_entry_spec(order=n) for n in range(10)}
+    control.world.put(a_policy(entries=ten))
+    await control.settle()
+    assert control.world.condition(POLICY, "Ready") == ("False", "Conflicted")
+    assert control.world.condition(PLATFORM, "Ready") == ("True", "Ready")
+    first, *rest = control.distributor.stages("coder")
+    assert first == "platform:audit"
+    assert all("Conflicted" in stage for stage in rest)
+
+
+async def test_a_deleted_baseline_leaves_after_a_grace_and_a_refused_one_closes_its_hosts() -> None:
+    control = await a_settled()
+    control.world.put(a_baseline())
+    await control.settle()
+    control.world.remove(PLATFORM)
+    await control.settle()
+    assert control.distributor.stages("coder") == ["platform:audit", "redact"]
+    await control.later(10)
+    assert control.distributor.stages("coder") == ["redact"]
+    assert not [name for name in control.world.revisions if name.startswith(PLATFORM)]
+    control.world.put(a_baseline("closed", middleware="acme/unknown"))
+    await control.settle()
+    assert control.distributor.stages("coder") == ["platform:audit (NeverAccepted)", "redact"]
+
+
+async def test_a_restart_changes_and_writes_nothing_of_a_baseline() -> None:
+    control = await a_settled()
+    control.world.put(a_baseline())
+    await control.settle()
+    await control.later(2)
+    before, control.world.acts[:] = control.distributor.generations, []
+    restarted = a_control(control.world, epoch=8)
+    restarted.distributor.connected.add(CODER)
+    await restarted.settle()
+    assert {k: s.digest for k, s in restarted.distributor.generations.items()} == {
+        k: s.digest for k, s in before.items()
+    }
+    assert control.world.acts == ["publish"]
 
 
 # --------------------------------------------------------------------------------------------------- last-known-good

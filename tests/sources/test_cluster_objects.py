@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.sandbox import SANDBOX_LABEL, Sandbox
+from supervisor_middleware.model.revision import Position
+from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, SANDBOX_LABEL, Sandbox
 from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.sources.cluster_bodies import Notice, event_body, revision_body, status_body
-from supervisor_middleware.sources.cluster_objects import convert, identity_of
-from tests.builders import a_policy, a_revision, an_entry
+from supervisor_middleware.sources.cluster_objects import Namespace, convert, identity_of
+from tests.builders import a_baseline, a_baseline_revision, a_policy, a_revision, an_entry
 
 Body = dict[str, Any]
 
@@ -71,6 +72,28 @@ def test_a_registration_has_no_namespace_and_may_have_no_status_yet() -> None:
 
 def test_a_revision_survives_the_way_there_and_back() -> None:
     assert convert(Kind.POLICY_REVISION, a_revision_body()) == a_stored_revision()
+
+
+def test_a_baselines_revision_has_no_namespace_and_survives_the_way_there_and_back() -> None:
+    revision = a_baseline_revision(labels={"tier": "prod"}, position=Position.LAST, skips=("db.example.com",))
+    stored = StoredRevision(number=1, epoch=5, digest=revision.digest, revision=revision)
+    body = revision_body(stored)
+    assert body["spec"]["policy"]["namespace"] == ""
+    assert convert(Kind.POLICY_REVISION, a_body(stored.name, namespace=None, spec=body["spec"])) == stored
+
+
+def test_a_baseline_has_no_namespace() -> None:
+    found = convert(Kind.CLUSTER_SANDBOX_POLICY, a_body("platform", namespace=None, spec={}))
+    assert isinstance(found, Stored)
+    assert found.subject == Subject(kind="ClusterSandboxPolicy", name="platform")
+
+
+def test_of_a_namespace_its_labels_count_and_its_name_is_one() -> None:
+    labels = {"tier": "prod"}
+    body = a_body("team-a", namespace=None, spec={"finalizers": []}, metadata={"labels": labels})
+    assert convert(Kind.NAMESPACE, body) == Namespace(name="team-a", labels={**labels, NAMESPACE_LABEL: "team-a"})
+    bare = a_body("team-b", namespace=None)
+    assert convert(Kind.NAMESPACE, bare) == Namespace(name="team-b", labels={NAMESPACE_LABEL: "team-b"})
 
 
 @pytest.mark.parametrize(
@@ -139,6 +162,21 @@ def test_a_status_body_names_the_state_that_was_read() -> None:
         "namespace": stored.subject.namespace,
         "uid": stored.uid,
         "resourceVersion": "17",
+    }
+
+
+def test_the_status_and_the_events_of_a_baseline_are_of_the_cluster() -> None:
+    stored = replace(a_baseline(), resource_version="17")
+    metadata = status_body(stored, {})["metadata"]
+    assert metadata == {"name": "platform", "uid": stored.uid, "resourceVersion": "17"}
+    notice = Notice(uid=stored.uid, reason="Accepted", message="accepted", weight="Normal")
+    event = event_body(stored.subject, notice, instance="operator-0", now=datetime(2026, 3, 1, tzinfo=UTC))
+    assert event["metadata"]["namespace"] == "default"
+    assert event["regarding"] == {
+        "apiVersion": "middleware.openshell.io/v1alpha1",
+        "kind": "ClusterSandboxPolicy",
+        "name": "platform",
+        "uid": stored.uid,
     }
 
 

@@ -94,6 +94,44 @@ def test_a_pod_that_only_reports_its_progress_is_no_change(view: ClusterView) ->
     assert not view.is_behind(Kind.SANDBOX, listed(ended))
 
 
+def a_namespace(name: str = "team-a", *, version: int, labels: dict[str, str] | None = None, **metadata: Any) -> Body:
+    given = {"resourceVersion": str(version), "labels": labels or {}, **metadata}
+    return a_body(name, namespace=None, uid=f"u-{name}", metadata=given)
+
+
+def test_of_a_namespace_only_its_labels_are_a_change(view: ClusterView) -> None:
+    assert view.admit(Kind.NAMESPACE, a_namespace(version=1, labels={"tier": "test"}))
+    before = view.namespaces()
+    assert not view.admit(Kind.NAMESPACE, a_namespace(version=2, labels={"tier": "test"}, annotations={"a": "b"}))
+    assert view.namespaces() is before
+    assert view.admit(Kind.NAMESPACE, a_namespace(version=3, labels={"tier": "prod"}))
+    assert view.namespaces()["team-a"]["tier"] == "prod"
+    assert view.remove(Kind.NAMESPACE, identity_of(a_namespace(version=4)))
+    assert view.namespaces() == {}
+
+
+def test_a_namespace_that_did_not_change_keeps_the_same_labels_while_others_come_and_go(view: ClusterView) -> None:
+    view.admit(Kind.NAMESPACE, a_namespace(version=1, labels={"tier": "test"}))
+    before = view.namespaces()["team-a"]
+    view.admit(Kind.NAMESPACE, a_namespace(version=2, labels={"tier": "test"}, annotations={"a": "b"}))
+    view.admit(Kind.NAMESPACE, a_namespace("team-b", version=3))
+    assert view.namespaces().keys() == {"team-a", "team-b"}
+    assert view.namespaces()["team-a"] is before
+
+
+def test_policies_are_of_both_kinds_and_one_tuple_until_one_changes(view: ClusterView) -> None:
+    view.admit(POLICY, policy(version=1))
+    view.admit(Kind.CLUSTER_SANDBOX_POLICY, a_body("platform", namespace=None, uid="u-2", spec={}))
+    before = view.policies()
+    assert [p.subject.name for p in before] == ["one", "platform"]
+    assert view.policies() is before
+    view.admit(Kind.SANDBOX, a_pod_body())
+    assert view.policies() is before
+    view.admit(POLICY, policy(version=2))
+    assert view.policies() is not before
+    assert view.policies()[1] is before[1]
+
+
 def test_a_corrupt_revision_is_reported_once_and_skipped(view: ClusterView, reports: list[str]) -> None:
     body = a_revision_body(content="bm90IHpsaWI=")
     assert not view.admit(Kind.POLICY_REVISION, body)
