@@ -16,13 +16,14 @@ from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.compiler.questions import question_for
 from supervisor_middleware.compiler.registration import accept_registration, draft_registration
 from supervisor_middleware.model.generation import Generation, seal, unseal
+from supervisor_middleware.model.hosts import normalize_host
 from supervisor_middleware.model.limits import MIB
 from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Operation, Phase
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, Unselected
-from supervisor_middleware.model.snapshot import BundleKey, Stored
+from supervisor_middleware.model.snapshot import POLICY_KINDS, BundleKey, Stored
 from supervisor_middleware.model.verdict import (
     Accepted,
     Described,
@@ -41,7 +42,7 @@ _LONGEST_SHOWN: Final = 200
 
 
 class Loader(yaml.SafeLoader):
-    """YAML without dates, and with `!repeat [text, n]`."""
+    """YAML without dates, and with `!repeat [text, n]`, `!list {times, of}` and `!map {times, of}`."""
 
 
 Loader.yaml_implicit_resolvers = {
@@ -56,7 +57,28 @@ def _repeat(loader: Loader, node: yaml.Node) -> str:
     return str(text) * int(times)
 
 
+def _list(loader: Loader, node: yaml.Node) -> list[Any]:
+    assert isinstance(node, yaml.MappingNode)
+    given = loader.construct_mapping(node, deep=True)
+    return [_numbered(given["of"], n) for n in range(given["times"])]
+
+
+def _map(loader: Loader, node: yaml.Node) -> dict[str, Any]:
+    return {key: value for item in _list(loader, node) for key, value in item.items()}
+
+
+def _numbered(value: Any, number: int) -> Any:
+    """`value` with `%n` in its texts as the number, in two digits at least; a text of nothing else is a number."""
+    if isinstance(value, str):
+        return number if value == "%n" else value.replace("%n", f"{number:02}")
+    if isinstance(value, dict):
+        return {_numbered(k, number): _numbered(v, number) for k, v in value.items()}
+    return [_numbered(item, number) for item in value] if isinstance(value, list) else value
+
+
 Loader.add_constructor("!repeat", _repeat)
+Loader.add_constructor("!list", _list)
+Loader.add_constructor("!map", _map)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +103,7 @@ def compile_world(world: Mapping[str, Any]) -> Outcome:
     bindings = bind(registrations.values(), settings.builtins)
     revisions: dict[str, Revision] = {}
     running: list[Revision] = []
-    for stored in (o for o in objects if o.subject.kind == "SandboxPolicy"):
+    for stored in (o for o in objects if o.subject.kind in POLICY_KINDS):
         compiled = compile_policy(
             stored,
             bindings=bindings,
@@ -98,10 +120,13 @@ def compile_world(world: Mapping[str, Any]) -> Outcome:
         running.extend([] if effective is None else [effective])
     sandboxes = {}
     for sandbox in _sandboxes(world):
-        generation, report = compose(sandbox, running, namespace_labels={}, bindings=bindings, settings=settings)
+        labels = world.get("namespaces", {}).get(sandbox.namespace, {})
+        generation, report = compose(sandbox, running, namespace_labels=labels, bindings=bindings, settings=settings)
         reports.append(report)
-        sandboxes[f"{sandbox.namespace}/{sandbox.name}"] = generation
+        sandboxes[sandbox.key] = generation
     shown = _shown(merge(reports), registrations.values(), revisions.values(), sandboxes)
+    chains = {k: {h: _chain(g, h) for h in world["hosts"]} for k, g in sandboxes.items()} if "hosts" in world else {}
+    shown |= {"chains": chains} if chains else {}
     return Outcome(registrations=registrations, revisions=revisions, shown=shown)
 
 
@@ -131,7 +156,7 @@ def _shown(
         "warnings": [{"subject": str(w.subject), "path": w.path, "message": w.message} for w in found.warnings],
         "registrations": {r.name: r.manifest.digest for r in registrations},
         "revisions": {
-            f"{r.policy.namespace}/{r.policy.name}": {
+            _name(r.policy): {
                 "generation": r.generation,
                 "digest": r.digest,
                 "content": _brief(json.loads(r.content())),
@@ -140,6 +165,15 @@ def _shown(
         },
         "sandboxes": {name: _sealed(generation) for name, generation in sandboxes.items()},
     }
+
+
+def _name(subject: Subject) -> str:
+    return f"{subject.namespace}/{subject.name}" if subject.namespace else subject.name
+
+
+def _chain(generation: Generation, host: str) -> list[str]:
+    """The keys of the stages that run for a host as a request names it."""
+    return [s.key for s in generation.chain_for(normalize_host(host))]
 
 
 def _violation(violation: Violation) -> dict[str, str]:
@@ -231,7 +265,7 @@ def _verdicts(stored: Stored, bindings: Bindings, answers: Mapping[str, Any]) ->
     for entry in draft.entries:
         question = question_for(entry, bindings.find(entry.middleware or ""))
         if question is not None:
-            answer = answers.get(f"{stored.subject.namespace}/{stored.subject.name}/{entry.key}", "accepted")
+            answer = answers.get(f"{_name(stored.subject)}/{entry.key}", "accepted")
             found[question.key] = _verdict(answer)
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from supervisor_middleware.model.canonical import canonical, digest
 from supervisor_middleware.model.evaluation import OnError
-from supervisor_middleware.model.generation import Generation, seal, unseal
+from supervisor_middleware.model.generation import MAX_SHARED_STAGES, Generation, seal, unseal
 from supervisor_middleware.model.limits import MAX_CONFIG_DEPTH, MAX_STAGES
 from supervisor_middleware.model.manifest import Dialect
 from supervisor_middleware.model.revision import Unresolved
@@ -135,11 +135,19 @@ def test_an_unknown_schema_is_refused() -> None:
         unsealed(canonical({**json.loads(FULL.payload()), "schemaVersion": 2}))
 
 
-def test_ten_stages_and_one_that_closes_the_rest_are_the_most() -> None:
-    chain = [a_stage(f"s{n}") for n in range(MAX_STAGES + 1)]
-    assert len(unsealed(a_generation(*chain).payload()).stages) == MAX_STAGES + 1
+def test_ten_stages_that_run_are_the_most() -> None:
+    chain = [a_stage(f"s{n}") for n in range(MAX_STAGES)]
+    assert len(unsealed(a_generation(*chain).payload()).stages) == MAX_STAGES
     with pytest.raises(ValueError, match="more than 10 stages"):
         unsealed(a_generation(*chain, a_stage("more")).payload())
+
+
+def test_four_stages_for_what_did_not_fit_come_besides_and_no_more() -> None:
+    chain = [a_stage(f"s{n}") for n in range(MAX_STAGES)]
+    shared = [a_stage(f"rest{n}", unresolved=Unresolved.CONFLICTED) for n in range(MAX_SHARED_STAGES)]
+    assert len(unsealed(a_generation(*chain, *shared).payload()).stages) == MAX_STAGES + MAX_SHARED_STAGES
+    with pytest.raises(ValueError, match="more than 10 stages"):
+        unsealed(a_generation(*chain, *shared, a_stage("more", unresolved=Unresolved.CONFLICTED)).payload())
 
 
 def test_a_stage_without_its_service_is_refused() -> None:

@@ -179,6 +179,18 @@ def test_ten_stages_run_and_eleven_are_refused_without_asking() -> None:
     assert isinstance(uninspectable(eleven, context=CONTEXT, target=target()), Denied)
 
 
+def test_stages_that_cannot_run_come_besides_the_ten() -> None:
+    ten = tuple(stage(f"s{i}") for i in range(MAX_STAGES))
+    conflicted = tuple(fail_open(f"rest{i}", unresolved=Unresolved.CONFLICTED) for i in range(4))
+    played = Played((*ten, *conflicted), request())
+    assert len(played.asked) == MAX_STAGES
+    assert isinstance(played.outcome, Allowed)
+    assert [e.stage.key for e in played.outcome.events if isinstance(e, Bypassed)] == [s.key for s in conflicted]
+    closed = Played((*ten, *conflicted[:3], stage("rest3", unresolved=Unresolved.CONFLICTED)), request()).outcome
+    assert isinstance(closed, Denied)
+    assert (closed.key, closed.code) == ("rest3", FailureCode.UNRESOLVED_STAGE)
+
+
 def test_every_finding_of_a_full_chain_is_counted() -> None:
     ten = tuple(stage(f"s{i}") for i in range(MAX_STAGES))
     full = allow(findings=(Finding(type="t"),) * MAX_FINDINGS)

@@ -67,10 +67,9 @@ class PolicyDraft:
 
     @property
     def skips(self) -> tuple[Skip, ...]:
-        """The hosts nobody can look into."""
-        return tuple(
-            Skip(path=e.path, host=str(e.host)) for e in self.endpoints if e.is_skipped and e.host is not None
-        )
+        """The hosts nobody can look into, in an order that does not depend on how the policy is written."""
+        found = (Skip(path=e.path, host=str(e.host)) for e in self.endpoints if e.is_skipped and e.host is not None)
+        return tuple(sorted(found, key=lambda s: s.path))
 
     def as_unresolved(self) -> Revision | None:
         """What sandboxes run of a policy that was never accepted: its hosts follow `onError`, nothing vanishes.
