@@ -19,7 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from supervisor_middleware.cli.validate import Options, Progress, validate
+from supervisor_middleware.cli.offline import Options, gather
+from supervisor_middleware.cli.progress import Progress
+from supervisor_middleware.cli.validate import result_of
 from supervisor_middleware.cli.validate_render import Form, render
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.wire.codec import ManifestUndecodable, decode_manifest, encode_manifest
@@ -160,7 +162,7 @@ async def run(*, seed: int = 1, seconds: float = SECONDS) -> None:
 
 async def _shown(options: Options) -> None:
     """Validate, and show the result in every form, as bytes for a pipe."""
-    result = await validate(options, progress=Progress(io.StringIO()))
+    result = result_of(await gather(options, progress=Progress(io.StringIO())))
     for form in Form:
         out = io.StringIO()
         render(result, form, out=out)

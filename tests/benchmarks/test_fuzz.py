@@ -19,7 +19,7 @@ async def test_what_escapes_is_a_failure_that_names_seed_and_input(monkeypatch: 
     async def broken(*_: object, **__: object) -> None:
         raise KeyError("spec")
 
-    monkeypatch.setattr(subject, "validate", broken)
+    monkeypatch.setattr(subject, "gather", broken)
     found = await fuzz(3, goes_on=lambda number: number < 1000, slow=-1.0)
     assert found.failures[0].startswith("input 0 of seed 3: KeyError")
     assert "input 0 of seed 3: took" in found.failures[1]

@@ -5,6 +5,7 @@ report holds everything.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin
@@ -15,6 +16,8 @@ from pydantic_core import ErrorDetails
 from supervisor_middleware.model.violation import Reason, Subject, Violation
 
 _MAX_SEGMENT: Final = 64
+# Nearly every segment there is; what it takes must look the same below.
+_PLAIN: Final = re.compile(r"[\w-]{1,64}")
 _HINT: Final = "write it in this form; kubectl explain shows the field"
 _REASONS: Final[Mapping[str, Reason]] = {
     "missing": Reason.MISSING_FIELD,
@@ -68,6 +71,8 @@ def path_of(segments: Iterable[str | int]) -> str:
     for segment in segments:
         if isinstance(segment, int):
             text += f"[{segment}]"
+        elif _PLAIN.fullmatch(segment):
+            text += f".{segment}" if text else segment
         else:
             shown = "".join(c if c.isprintable() else "?" for c in segment[:_MAX_SEGMENT])
             plain = shown and all(c.isalnum() or c in "_-" for c in shown)
