@@ -72,3 +72,33 @@ def simulate(
         bodies=Bodies.SHOWN if show_bodies else Bodies.HIDDEN,
     )
     raise typer.Exit(run(options))
+
+
+@commands.command(epilog="Example:  smw coverage policies/ --fail-uncovered")
+def coverage(
+    paths: PathsArgument,
+    fail_uncovered: Annotated[
+        bool, typer.Option("--fail-uncovered", help="Exit 1 if an endpoint is not inspected as a whole.")
+    ] = False,
+    manifests: ManifestsOption = None,
+    live: LiveOption = False,
+    credentials: CredentialsOption = None,
+    allow_loopback: LoopbackOption = False,
+    form: FormatOption = Form.TEXT,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show which endpoints no middleware looks at.
+
+    Endpoints of networkPolicies against the stages that select them, and configs that look at nothing.
+    """
+    from supervisor_middleware.cli.coverage import Options, Strictness, run
+
+    shown = form_of(form, output)
+    options = Options(
+        world=offline_options(
+            paths, manifests=manifests, live=live, credentials=credentials, allow_loopback=allow_loopback
+        ),
+        form=shown,
+        strictness=Strictness.FAIL if fail_uncovered else Strictness.TELL,
+    )
+    raise typer.Exit(run(options))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from supervisor_middleware.cli import validate_render
 from supervisor_middleware.cli.assumptions import Assumptions, assumptions_of, unknown_bindings
 from supervisor_middleware.cli.identities import client_identity
+from supervisor_middleware.cli.invalid import complain, explain
 from supervisor_middleware.cli.offline import Options as Offline
 from supervisor_middleware.cli.offline import World, gathered
 from supervisor_middleware.cli.scopes import Scope
@@ -24,6 +24,7 @@ from supervisor_middleware.cli.simulate_cases import Case, CaseSpec, RequestSpec
 from supervisor_middleware.cli.simulate_expect import Difference, differences
 from supervisor_middleware.cli.simulate_render import Bodies, Checked, Result, render
 from supervisor_middleware.cli.simulate_trace import Clock, trace
+from supervisor_middleware.cli.validate_render import Form
 from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.model.settings import Knowledge
 from supervisor_middleware.model.violation import Report, merge
@@ -37,7 +38,7 @@ class Options:
     world: Offline
     files: tuple[Path, ...] = ()
     case: Case | None = None
-    form: validate_render.Form = validate_render.Form.TABLE
+    form: Form = Form.TABLE
     bodies: Bodies = Bodies.HIDDEN
 
 
@@ -52,10 +53,9 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
         err.write(f"smw: {error}\n")
         return 2
     if about_files.violations:
-        _complain(about_files, world, err)
+        explain(about_files, world, err)
         return 2
-    if not world.report.is_valid:
-        _complain(Report(violations=world.report.violations), world, err)
+    complain(world, err)
     result = Result(
         checked=checked,
         assumed=_assumed(checked, world),
@@ -170,10 +170,3 @@ def _assumed(checked: Sequence[Checked], world: World) -> tuple[str, ...]:
     unknown = set(unknown_bindings(s.generation for s in world.scopes))
     used = {t.stage.binding for c in checked if c.trace is not None for t in c.trace.turns}
     return tuple(sorted(unknown & used))
-
-
-def _complain(report: Report, world: World, err: TextIO) -> None:
-    result = validate_render.Result(
-        report=report, objects=world.objects, skipped=world.snapshot.skipped, locate=world.locate
-    )
-    validate_render.render(result, validate_render.Form.TABLE, out=err)
