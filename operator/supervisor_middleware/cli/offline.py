@@ -55,7 +55,8 @@ class Options:
     loopback: Loopback = Loopback.REFUSED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# No repr: asyncio makes one of its main task, hence of this result, only to throw it away.
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class World:
     """A folder, judged. `report` is all there is to say about it; `locate` gives file and line of a field."""
 
