@@ -42,7 +42,7 @@ _LONGEST_SHOWN: Final = 200
 
 
 class Loader(yaml.SafeLoader):
-    """YAML without dates, and with `!repeat [text, n]`, `!list {times, of}` and `!map {times, of}`."""
+    """YAML without dates, and with `!repeat [text, n, rest]`, `!list {times, of}` and `!map {times, of}`."""
 
 
 Loader.yaml_implicit_resolvers = {
@@ -53,8 +53,8 @@ Loader.yaml_implicit_resolvers = {
 
 def _repeat(loader: Loader, node: yaml.Node) -> str:
     assert isinstance(node, yaml.SequenceNode)
-    text, times = loader.construct_sequence(node)
-    return str(text) * int(times)
+    text, times, *rest = loader.construct_sequence(node)
+    return str(text) * int(times) + "".join(rest)
 
 
 def _list(loader: Loader, node: yaml.Node) -> list[Any]:

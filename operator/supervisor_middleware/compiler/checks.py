@@ -54,7 +54,12 @@ def keys_are_names(given: PolicyInput) -> Iterator[Violation]:
     """Every key of networkMiddlewares can be an identity."""
     for entry in given.draft.entries:
         if not is_policy_key(entry.key):
-            yield given.violation(entry.path(), Reason.MALFORMED, message=f"the key must be {KEY_RULE}")
+            yield given.violation(
+                entry.path(),
+                Reason.MALFORMED,
+                message=f"the key must be {KEY_RULE}",
+                hint="rename the key; the field name may hold any text for people",
+            )
 
 
 def configs_are_few(given: PolicyInput) -> Iterator[Violation]:
@@ -140,6 +145,7 @@ def configs_fit_the_wire(given: PolicyInput) -> Iterator[Violation]:
                 entry.path("config"),
                 Reason.TOO_LARGE,
                 message=f"nests deeper than {MAX_CONFIG_DEPTH} levels",
+                hint="flatten it, or hand the service one string of JSON",
             )
             continue
         if entry.measure.digest is None:
