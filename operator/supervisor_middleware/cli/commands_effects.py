@@ -102,3 +102,41 @@ def coverage(
         strictness=Strictness.FAIL if fail_uncovered else Strictness.TELL,
     )
     raise typer.Exit(run(options))
+
+
+@commands.command(epilog="Example:  smw plan ../base/policies policies --fail-on-loss")
+def plan(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="File or folder of YAML as it is.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="File or folder of YAML as it is to be.")],
+    common: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="PATH", help="Read on both sides, such as sandboxes.yaml; repeatable."),
+    ] = None,
+    fail_on_loss: Annotated[
+        bool,
+        typer.Option("--fail-on-loss", help="Exit 1 if a host loses inspection or an onError is weakened."),
+    ] = False,
+    manifests: ManifestsOption = None,
+    allow_loopback: LoopbackOption = False,
+    form: FormatOption = Form.TEXT,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what a change does, sandbox by sandbox.
+
+    Stages added, removed, reordered and changed, hosts that gain or lose inspection, services that receive content,
+    and how long requests may wait. Configs show as digests.
+    """
+    from supervisor_middleware.cli.plan import Options, Strictness, run
+
+    shown = form_of(form, output)
+    sides = [
+        offline_options([p, *(common or ())], manifests=manifests, allow_loopback=allow_loopback)
+        for p in (before, after)
+    ]
+    options = Options(
+        before=sides[0],
+        after=sides[1],
+        form=shown,
+        strictness=Strictness.FAIL if fail_on_loss else Strictness.TELL,
+    )
+    raise typer.Exit(run(options))
