@@ -189,8 +189,11 @@ def test_a_baseline_asks_no_tenant_and_says_whom_it_breaks(team: Team, label: st
     assert post(team.proxy, "a.db.example.org", _KEY).body == "[REDACTED]"
 
     said = plane.kubectl("apply", "-f", "-", input=yaml.safe_dump(skipping(baseline, "a.db.example.org"))).stderr
-    names = f"SandboxPolicy {team.namespace}/one, SandboxPolicy {team.namespace}/two"
-    assert f"Warning: spec: affects 2 of the tenants' policies: {names} would conflict with this baseline" in said
+    affected = (
+        "spec: affects 2 of the tenants' policies, which would conflict with this baseline for the same sandboxes"
+    )
+    names = f"{team.namespace}/one, {team.namespace}/two"
+    assert f"Warning: {affected} and no longer run: {names}" in said
     closed = [f"{team.namespace}/{name}:{name} (Conflicted)" for name in ("one", "two")]
     team.await_chain("platform:audit", "redact", *closed)
     for name in ("one", "two"):

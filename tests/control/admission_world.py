@@ -2,23 +2,26 @@
 
 world:
   registrations: {acme: {bindings: [acme/redactor], maxBodyBytes: 65536}}   # accepted, unless `pending: true`
-  policies: {redaction: {spec: ..., age: 1d}}                                  # accepted as they are
-  sandboxes: {coder: {app: x}}
+  policies: {redaction: {spec: ..., daysOld: 1}}                               # accepted as they are
+  baselines: {platform: {spec: ..., daysOld: 1}}                               # the same of the platform
+  sandboxes: {coder: {app: x}, team-b/coder: {}}
+  namespaces: {team-a: {tier: prod}}                                           # labels, in place of none
   verdicts: {acme/redactor: Accepted | {rejected: text} | DEADLINE_EXCEEDED}
   readyEndpoints: {acme: 1}
   unknown: [SupervisorMiddleware]
 review: {operation: CREATE, object: {kind, metadata, spec}, oldObject: ...}
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.control.admission import decide_review, open_questions
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.reviews import parse_review, response
+from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
 from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unreachable, Verdict
 from supervisor_middleware.registry.catalog import Catalog
@@ -26,6 +29,7 @@ from tests.builders import (
     NAMESPACE,
     NAMESPACES,
     NOW,
+    a_baseline,
     a_binding,
     a_connection,
     a_manifest,
@@ -68,12 +72,12 @@ def read_world(world: Mapping[str, Any]) -> Snapshot:
     registrations = tuple(_registration(n, r or {}) for n, r in world.get("registrations", {}).items())
     snapshot = Snapshot(
         registrations=registrations,
-        sandboxes=tuple(a_sandbox(n, labels=labels or {}) for n, labels in world.get("sandboxes", {}).items()),
-        namespaces=NAMESPACES,
+        sandboxes=tuple(_sandbox(n, labels or {}) for n, labels in world.get("sandboxes", {}).items()),
+        namespaces={**NAMESPACES, **world.get("namespaces", {})},
         ready_endpoints={f"https://{n}.svc:443": count for n, count in world.get("readyEndpoints", {}).items()},
         unknown=frozenset(world.get("unknown", ())),
     )
-    pairs = tuple(_policies(world.get("policies", {}), snapshot))
+    pairs = tuple(_accepted((*_tenants(world), *_baselines(world)), snapshot))
     return replace(snapshot, policies=tuple(p for p, _ in pairs), revisions=tuple(r for _, r in pairs))
 
 
@@ -92,11 +96,29 @@ def _registration(name: str, fields: Mapping[str, Any]) -> Stored:
     return replace(stored, status={"accepted": dict(accepted.to_json())})
 
 
-def _policies(policies: Mapping[str, Any], snapshot: Snapshot) -> Iterator[tuple[Stored, StoredRevision]]:
+def _sandbox(name: str, labels: Mapping[str, str]) -> Sandbox:
+    namespace, _, own = name.rpartition("/")
+    return a_sandbox(own, namespace=namespace or NAMESPACE, labels=labels)
+
+
+def _tenants(world: Mapping[str, Any]) -> Iterator[Stored]:
+    for name, fields in world.get("policies", {}).items():
+        namespace = fields.get("namespace", NAMESPACE)
+        yield a_policy(name, namespace=namespace, spec=fields["spec"], created_at=_created(fields))
+
+
+def _baselines(world: Mapping[str, Any]) -> Iterator[Stored]:
+    for name, fields in world.get("baselines", {}).items():
+        yield replace(a_baseline(name, created_at=_created(fields)), spec=fields["spec"])
+
+
+def _created(fields: Mapping[str, Any]) -> datetime:
+    return NOW - timedelta(days=fields.get("daysOld", 1))
+
+
+def _accepted(policies: Iterable[Stored], snapshot: Snapshot) -> Iterator[tuple[Stored, StoredRevision]]:
     registry = decide_registry(snapshot, Catalog(), settings=SETTINGS)
-    for name, fields in policies.items():
-        created = NOW - timedelta(days=fields.get("daysOld", 1))
-        stored = a_policy(name, namespace=fields.get("namespace", NAMESPACE), spec=fields["spec"], created_at=created)
+    for stored in policies:
         yes = _SaysYes()
         compiled = compile_policy(stored, bindings=registry.bindings, verdicts=yes, settings=SETTINGS)
         assert compiled.revision is not None, compiled.report

@@ -15,9 +15,9 @@ from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.compiler.structure import path_of
 from supervisor_middleware.control.decisions import accepted_by_policy
+from supervisor_middleware.control.foresight import foresee
 from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
-from supervisor_middleware.control.rollout import Composer
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.revision import Revision
@@ -115,12 +115,12 @@ def _judge_policy(
         return compiled.report
     # One of the same name is a predecessor whose deletion has not been seen yet (`kubectl replace --force`).
     others = [r.revision for r in accepted.values() if r.revision.policy != review.stored.subject]
-    before = others if mine is None else [*others, mine.revision]
-    conflicts = _conflicts(
-        compiled.revision, before=before, others=others, snapshot=snapshot, registry=registry, settings=settings
+    foreseen = foresee(
+        compiled.revision, before=None if mine is None else mine.revision, others=others, snapshot=snapshot
     )
-    fragile = report((), _fragile(compiled.revision, snapshot, registry=registry))
-    return merge((compiled.report, conflicts, fragile))
+    fragile = _fragile(compiled.revision, snapshot, registry=registry)
+    broken = _broken(compiled.revision, foreseen.broken)
+    return merge((compiled.report, foreseen.own, report((), (*fragile, *broken))))
 
 
 def _fragile(revision: Revision, snapshot: Snapshot, *, registry: Registry) -> Iterator[Advice]:
@@ -140,45 +140,24 @@ def _fragile(revision: Revision, snapshot: Snapshot, *, registry: Registry) -> I
             )
 
 
-def _conflicts(
-    revision: Revision,
-    *,
-    before: list[Revision],
-    others: list[Revision],
-    snapshot: Snapshot,
-    registry: Registry,
-    settings: CompilerSettings,
-) -> Report:
-    """With policies of the same sandboxes: ours if those stand, else a warning that theirs end.
-
-    A baseline asks nobody: no tenant can veto it, so what it breaks is a warning that names them.
-    """
-    namespace = revision.policy.namespace
-    sandboxes = [s for s in snapshot.sandboxes if namespace in {None, s.namespace}]
-
-    def told(revisions: list[Revision]) -> Mapping[str, Report]:
-        near = [r for r in revisions if r.is_baseline or namespace in {None, r.policy.namespace}]
-        rollout = Composer(settings).roll_out(
-            sandboxes, near, namespaces=snapshot.namespaces, bindings=registry.bindings
+def _broken(revision: Revision, broken: tuple[Subject, ...]) -> Iterator[Advice]:
+    """Nobody can veto an older policy, nor a tenant a baseline: a warning names whom it ends."""
+    fellows = [s for s in broken if s.kind == revision.policy.kind]
+    tenants = [f"{s.namespace}/{s.name}" for s in broken if s.kind != revision.policy.kind]
+    if fellows:
+        message = "would conflict with this older policy for the same sandboxes, and no longer run"
+        yield Advice(subject=revision.policy, path="spec", message=f"{_named(list(map(str, fellows)))} {message}")
+    if tenants:
+        message = (
+            f"affects {len(tenants)} of the tenants' policies, which would conflict with this baseline for the same "
+            f"sandboxes and no longer run: {_named(tenants)}"
         )
-        return rollout.conflicts
-
-    earlier, later = told(before), told([*others, revision])
-    broken = sorted(str(r.policy) for r in others if r.uid in later and r.uid not in earlier)
-    return merge((later.get(revision.uid, Report()), report((), _broken(revision, broken))))
+        yield Advice(subject=revision.policy, path="spec", message=message)
 
 
-def _broken(revision: Revision, names: list[str]) -> Iterator[Advice]:
-    if not names:
-        return
-    shown = ", ".join(names[:_MAX_NAMED]) + (
-        f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    )
-    cause = "this baseline" if revision.is_baseline else "this older policy"
-    message = f"{shown} would conflict with {cause} for the same sandboxes, and no longer run"
-    if revision.is_baseline:
-        message = f"affects {len(names)} of the tenants' policies: {message}"
-    yield Advice(subject=revision.policy, path="spec", message=message)
+def _named(names: list[str]) -> str:
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _judge_registration(
