@@ -74,6 +74,21 @@ async def test_what_is_created_is_in_a_snapshot_within_a_second_and_gone_after_i
         )
 
 
+async def test_a_namespaces_labels_are_news_and_nothing_else_of_it(
+    control_plane: ControlPlane, namespace: str, kubeconfig: Path
+) -> None:
+    async with running(kubeconfig) as cluster:
+        before = await cluster.until(lambda s: not s.unknown and namespace in s.namespaces)
+        await kubectl(control_plane, "annotate", "namespace", namespace, "note=seen")
+        await kubectl(control_plane, "label", "namespace", namespace, "tier=prod")
+        after = await cluster.until(lambda s: s.namespaces[namespace].get("tier") == "prod", seconds=1.0)
+        assert {n for n in before.namespaces if after.namespaces.get(n) is not before.namespaces[n]} == {namespace}
+        await kubectl(control_plane, "annotate", "namespace", namespace, "note=again", "--overwrite")
+        await apply(control_plane, a_policy("later", namespace=namespace))
+        later = await cluster.until(lambda s: "later" in names(s, namespace))
+        assert later.namespaces[namespace] is after.namespaces[namespace]
+
+
 async def test_nothing_is_put_on_the_objects(control_plane: ControlPlane, namespace: str, kubeconfig: Path) -> None:
     async with running(kubeconfig) as cluster:
         policy = a_policy("untouched", namespace=namespace)

@@ -32,3 +32,4 @@ def test_kopf_posts_nothing_and_only_labelled_pods_are_watched() -> None:
     policies = kopf.Resource("middleware.openshell.io", "v1alpha1", "sandboxpolicies")
     assert settings.watching.label_selectors.collect(pods) == ["middleware.openshell.io/sandbox"]
     assert settings.watching.label_selectors.collect(policies) == []
+    assert settings.watching.label_selectors.collect(kopf.Resource("", "v1", "namespaces")) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_middleware.model.limits import MAX_OBJECT_BYTES
+from supervisor_middleware.model.sandbox import NAMESPACE_LABEL
 from supervisor_middleware.model.snapshot import BundleKey, Kind, Snapshot
 from supervisor_middleware.model.violation import Reason, Subject
 from supervisor_middleware.sources.folder import UNDATED, FolderSource, Location
@@ -241,6 +242,79 @@ async def test_a_sandbox_is_a_document(tmp_path: Path, content: str) -> None:
     assert texts(snapshot) == []
     (sandbox,) = snapshot.sandboxes
     assert (sandbox.key, sandbox.labels) == ("team-a/coder", {"app": "coder"})
+
+
+# ---------------------------------------------------------------------------------------- namespaces and baselines
+
+
+BASELINE = """\
+apiVersion: middleware.openshell.io/v1alpha1
+kind: ClusterSandboxPolicy
+metadata: {name: platform}
+spec: {namespaceSelector: {matchLabels: {tier: prod}}}
+"""
+
+
+def namespace(name: str = "team-a", labels: str = "{tier: prod}") -> str:
+    return f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {labels}}}\n"
+
+
+async def test_a_baseline_is_a_policy_without_a_namespace(tmp_path: Path) -> None:
+    write(tmp_path, b=BASELINE, p=policy())
+    snapshot = await read(tmp_path)
+    assert [p.subject for p in snapshot.policies] == [
+        Subject(kind="ClusterSandboxPolicy", name="platform"),
+        Subject(kind="SandboxPolicy", namespace="team-a", name="redaction"),
+    ]
+    assert len({p.uid for p in snapshot.policies}) == 2
+    assert texts(snapshot) == []
+
+
+async def test_namespaces_are_those_described_and_those_named_each_with_its_name_as_a_label(tmp_path: Path) -> None:
+    write(
+        tmp_path, n=namespace(), bare=namespace("team-b", "null"), s=SANDBOX.replace("team-a", "team-c"), p=policy()
+    )
+    snapshot = await read(tmp_path)
+    assert snapshot.namespaces == {
+        "team-a": {"tier": "prod", NAMESPACE_LABEL: "team-a"},
+        "team-b": {NAMESPACE_LABEL: "team-b"},
+        "team-c": {NAMESPACE_LABEL: "team-c"},
+    }
+    assert (texts(snapshot), snapshot.skipped) == ([], 0)
+
+
+async def test_a_namespace_cannot_pass_for_another_by_its_label(tmp_path: Path) -> None:
+    write(tmp_path, n=namespace(labels=f"{{{NAMESPACE_LABEL}: infra}}"))
+    assert (await read(tmp_path)).namespaces == {"team-a": {NAMESPACE_LABEL: "team-a"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (namespace("Team_A"), "line 1, metadata.name: must be"),
+        (namespace("null"), "line 1, metadata.name: must be"),
+        (namespace(labels="[tier]"), "line 1, metadata.labels: must be an object"),
+        (namespace(labels="{tier: 1}"), "line 1, metadata.labels.tier: must be a string (quote it)"),
+        ("apiVersion: v1\nkind: Namespace\nmetadata: x\n", "line 1, metadata.name: must be"),
+    ],
+)
+async def test_a_namespace_that_is_wrong_is_a_violation(tmp_path: Path, content: str, problem: str) -> None:
+    write(tmp_path, n=content)
+    snapshot = await read(tmp_path)
+    assert [t.partition(".yaml: ")[2][: len(problem)] for t in texts(snapshot)] == [problem]
+    assert snapshot.namespaces == {}
+
+
+async def test_a_namespace_in_a_file_that_breaks_keeps_its_labels(tmp_path: Path) -> None:
+    write(tmp_path, n=namespace(), s=SANDBOX)
+    source = FolderSource([tmp_path])
+    before = (await source.snapshot()).namespaces
+    write(tmp_path, n="{")
+    during = await source.snapshot()
+    assert during.namespaces == before
+    assert texts(during)
+    (tmp_path / "n.yaml").unlink()
+    assert (await source.snapshot()).namespaces == {"team-a": {NAMESPACE_LABEL: "team-a"}}
 
 
 # ------------------------------------------------------------------------------------------------------- bundles

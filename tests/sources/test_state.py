@@ -15,8 +15,8 @@ from supervisor_middleware.model.snapshot import Snapshot, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.sources.folder import FolderSource
 from supervisor_middleware.sources.state import StateStore
-from tests.builders import NOW, a_policy, a_revision, an_entry
-from tests.sources.test_folder import REGISTRATION, SANDBOX, names, policy, texts, write
+from tests.builders import NOW, a_baseline_revision, a_policy, a_revision, an_entry
+from tests.sources.test_folder import BASELINE, REGISTRATION, SANDBOX, names, namespace, policy, texts, write
 
 
 def a_stored_revision(uid: str = "uid-1", *, number: int = 1, order: int = 0) -> StoredRevision:
@@ -48,6 +48,22 @@ async def test_revisions_and_statuses_outlive_a_restart(state: Path) -> None:
         assert store.revisions() == (a_stored_revision(),)
         assert store.statuses() == {stored.uid: {"accepted": {"revision": 1}}}
         assert store.problems.is_valid
+
+
+async def test_a_baselines_revision_and_the_labels_of_namespaces_outlive_a_restart(state: Path, folder: Path) -> None:
+    revision = a_baseline_revision(labels={"tier": "prod"})
+    stored = StoredRevision(number=1, epoch=7, digest=revision.digest, revision=revision)
+    write(folder, n=namespace(), s=SANDBOX, b=BASELINE)
+    async with StateStore(state) as store:
+        await store.save_revision(stored)
+        before = await FolderSource([folder], state=store).snapshot()
+    write(folder, n="{", b="{")
+    async with StateStore(state) as store:
+        assert store.revisions() == (stored,)
+        after = await FolderSource([folder], state=store).snapshot()
+    assert after.namespaces == before.namespaces
+    assert after.namespaces["team-a"]["tier"] == "prod"
+    assert names(after) == ["platform"]
 
 
 async def test_a_revision_is_created_once(state: Path) -> None:
