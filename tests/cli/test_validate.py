@@ -19,7 +19,7 @@ from tests.middleware.builders import BINDING, Fake
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "validate"
 FORMS = {Form.TABLE: "txt", Form.JSON: "json", Form.GITHUB: "github"}
-CASES = ("valid", "valid-with-manifests", "ten-problems", "conflicts", "bad-files")
+CASES = ("valid", "valid-with-manifests", "ten-problems", "conflicts", "baselines", "bad-files")
 
 
 def outcome(*paths: Path | str, form: Form = Form.TABLE, **options: object) -> tuple[int, str, str]:

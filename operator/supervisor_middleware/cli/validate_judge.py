@@ -4,32 +4,24 @@ Nothing is in force here, so nobody is older: of two objects that conflict both 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from itertools import combinations, groupby
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
+from supervisor_middleware.cli.conflicts import conflicts
 from supervisor_middleware.compiler.binding import Bindings, bind
 from supervisor_middleware.compiler.checks import PolicyInput
-from supervisor_middleware.compiler.composition import compose, selects
 from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
 from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_draft
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import Connection, Registration
-from supervisor_middleware.model.revision import Revision
-from supervisor_middleware.model.sandbox import Sandbox
-from supervisor_middleware.model.selectors import Operator
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.verdict import Described, Description, Verdict, VerdictKey
-from supervisor_middleware.model.violation import Advice, Report, Violation, merge, report
+from supervisor_middleware.model.violation import Report, Violation, merge
 from supervisor_middleware.sources.folder import UNDATED
-
-_MAX_PAIRED: Final = 100
-"""Policies of one namespace that are compared pair by pair when no sandbox says which ones meet."""
-
 
 T = TypeVar("T")
 Policy: TypeAlias = tuple[PolicyDraft, list[Violation]]
@@ -114,11 +106,7 @@ def judge(
         )
         compiled.append(compile_draft(given, structural))
     revisions = [p.revision for p in compiled if p.revision is not None]
-    sandboxes = snapshot.sandboxes
-    together = report(
-        _conflicts(sandboxes, revisions, bindings=registry.bindings, settings=settings),
-        _possible_conflicts(sandboxes, revisions, bindings=registry.bindings, settings=settings),
-    )
+    together = conflicts(snapshot, revisions)
     return tuple(compiled), merge((*(p.report for p in compiled), together))
 
 
@@ -140,55 +128,3 @@ def _elsewhere(name: str, manifest: Manifest) -> Registration:
         max_body_bytes=limit,
         manifest=manifest,
     )
-
-
-def _conflicts(
-    sandboxes: Iterable[Sandbox], revisions: Iterable[Revision], *, bindings: Bindings, settings: CompilerSettings
-) -> Iterator[Violation]:
-    of = _by_namespace(revisions)
-    alike = {(s.namespace, tuple(sorted(s.labels.items()))): s for s in sandboxes}
-    for sandbox in alike.values():
-        chosen = [r for r in of.get(sandbox.namespace, ()) if selects(r, sandbox, namespace_labels={})]
-        yield from _clashes(sandbox, chosen, bindings=bindings, settings=settings)
-
-
-def _possible_conflicts(
-    sandboxes: Iterable[Sandbox], revisions: Iterable[Revision], *, bindings: Bindings, settings: CompilerSettings
-) -> Iterator[Advice]:
-    """In namespaces whose sandboxes are not known here: what would clash if one sandbox had both sets of labels."""
-    known = {s.namespace for s in sandboxes}
-    for namespace, found in _by_namespace(revisions).items():
-        pairs = combinations(found[:_MAX_PAIRED], 2) if namespace not in known else ()
-        for pair in pairs:
-            labels = {k: v for r in pair for k, v in _labels(r)}
-            sandbox = Sandbox(namespace=namespace, name="any", labels=labels)
-            both = [r for r in pair if selects(r, sandbox, namespace_labels={})]
-            for clash in _clashes(sandbox, both, bindings=bindings, settings=settings):
-                message = f"would conflict where a sandbox is selected by both policies: {clash.message}"
-                yield Advice(subject=clash.subject, path=clash.path, message=message)
-
-
-def _clashes(
-    sandbox: Sandbox, revisions: list[Revision], *, bindings: Bindings, settings: CompilerSettings
-) -> Iterator[Violation]:
-    """Who conflicts, asked once with each end as the older: nobody knows yet which of them will stand."""
-    if len(revisions) < 2:
-        return
-    for ordered in (revisions, revisions[::-1]):
-        dated = [replace(r, created_at=UNDATED + timedelta(seconds=n)) for n, r in enumerate(ordered)]
-        _, found = compose(sandbox, dated, namespace_labels={}, bindings=bindings, settings=settings)
-        yield from found.violations
-
-
-def _by_namespace(revisions: Iterable[Revision]) -> dict[str, list[Revision]]:
-    ordered = sorted(revisions, key=lambda r: (r.policy.namespace or "", r.policy.name))
-    return {namespace: list(group) for namespace, group in groupby(ordered, key=lambda r: r.policy.namespace or "")}
-
-
-def _labels(revision: Revision) -> Iterator[tuple[str, str]]:
-    """Labels that satisfy a selector's positive requirements."""
-    for requirement in revision.selector.requirements:
-        if requirement.operator is Operator.IN and requirement.values:
-            yield requirement.key, requirement.values[0]
-        elif requirement.operator is Operator.EXISTS:
-            yield requirement.key, ""

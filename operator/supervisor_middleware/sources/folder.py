@@ -158,6 +158,7 @@ class FolderSource:
             revisions=() if self._state is None else self._state.revisions(),
             sandboxes=tuple(s.sandbox for _, (_, s) in sorted(chosen.sandboxes.items())),
             namespaces=namespaces_of(files.values(), (s.namespace for s in chosen.places)),
+            described=frozenset(name for c in files.values() for name in c.namespaces),
             bundles=bundles,
             unknown=_KINDS if listing.missing else frozenset(),
             problems=merge((report((*unreadable, *chosen.violations)), *self._findings())),
