@@ -17,7 +17,7 @@ from supervisor_middleware.middleware import (
     http_binding,
     http_manifest,
 )
-from supervisor_middleware.middleware.run import run
+from supervisor_middleware.middleware.process import run
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.evaluation import FailureCode, StageFailed
 

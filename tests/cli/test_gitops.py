@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from supervisor_middleware.cli.describe import recorded
-from supervisor_middleware.middleware.run import SERVICES
+from supervisor_middleware.middleware.process import SERVICES
 from tests.cli.commands import Outcome, Smw
 from tests.contract.reference_cli import commands
 

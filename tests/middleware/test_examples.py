@@ -14,7 +14,7 @@ import pytest
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware import Decision, Dialect, ExistingHeader, WriteHeader, run
 from supervisor_middleware.middleware.conformance import check_in_process
-from supervisor_middleware.middleware.run import SERVICES, run_service
+from supervisor_middleware.middleware.process import SERVICES, run_service
 from supervisor_middleware.wire import codec
 from tests.middleware.builders import an_evaluation, call, evaluate, plain_channel
 

@@ -109,7 +109,7 @@ def serve(
     Without --tls it is plaintext, without --client-ca anybody may call.
     """
     from supervisor_middleware.cli.running import run_until_stopped
-    from supervisor_middleware.middleware.run import run_service
+    from supervisor_middleware.middleware.process import run_service
 
     if not address.rpartition(":")[2].isdecimal():
         raise InvalidInput(f"--address {address}: must be HOST:PORT, for example 127.0.0.1:18443")

@@ -7,14 +7,13 @@ else is a function of.
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TextIO
 
-from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.manifest_files import read_manifests
 from supervisor_middleware.cli.progress import Progress
 from supervisor_middleware.cli.scopes import Scope, scopes_of
@@ -30,13 +29,15 @@ from supervisor_middleware.cli.validate_judge import (
 from supervisor_middleware.compiler.pipeline import CompiledPolicy
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
-from supervisor_middleware.model.manifest import Manifest
+from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.manifest import Dialect, Manifest
+from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback
 from supervisor_middleware.model.snapshot import Snapshot
+from supervisor_middleware.model.verdict import Description, Outage, Unreachable, Verdict
 from supervisor_middleware.model.violation import Advice, Report, Subject, merge, report
-from supervisor_middleware.registry.client import RegistryClient
-from supervisor_middleware.registry.inquiry import ask_all, describe_all
+from supervisor_middleware.registry.inquiry import Services, ask_all, describe_all
 from supervisor_middleware.sources.assembly import FILE
 from supervisor_middleware.sources.files import list_files, shown
 from supervisor_middleware.sources.folder import FolderSource, Location
@@ -117,18 +118,14 @@ async def gather(options: Options, *, progress: Progress) -> World:
     _require_paths((*options.paths, *options.manifests))
     if options.manifests and options.knowledge is Knowledge.LIVE:
         raise InvalidInput("--manifests and --live exclude each other: what was recorded, or what is true now")
-    identity = client_identity(options.credentials)
-    source = FolderSource(options.paths, progress=progress.read)
-    snapshot = await source.snapshot()
-    manifests, about_manifests = read_manifests(options.manifests)
-    client = RegistryClient(lambda: identity)
     settings = CompilerSettings(builtins=BUILTIN_BINDINGS, loopback=options.loopback, knowledge=options.knowledge)
-    try:
+    source = FolderSource(options.paths, progress=progress.read)
+    async with _services(options) as services:
+        snapshot = await source.snapshot()
+        manifests, about_manifests = read_manifests(options.manifests)
         registry, policies, found = await _judged(
-            snapshot, client, manifests=manifests, settings=settings, progress=progress
+            snapshot, services, manifests=manifests, settings=settings, progress=progress
         )
-    finally:
-        await client.close()
     return World(
         snapshot=snapshot,
         settings=settings,
@@ -141,7 +138,7 @@ async def gather(options: Options, *, progress: Progress) -> World:
 
 async def _judged(
     snapshot: Snapshot,
-    client: RegistryClient,
+    services: Services,
     *,
     manifests: dict[str, Manifest],
     settings: CompilerSettings,
@@ -149,13 +146,46 @@ async def _judged(
 ) -> tuple[Registry, tuple[CompiledPolicy, ...], Report]:
     drafts, about_drafts = drafts_of(snapshot, settings)
     is_live = settings.knowledge is Knowledge.LIVE
-    descriptions = await describe_all(client, drafts) if is_live else recorded(drafts, manifests)
+    descriptions = await describe_all(services, drafts) if is_live else recorded(drafts, manifests)
     registry = accept(drafts, descriptions, manifests=manifests, settings=settings)
     read = policies_of(snapshot, progress.drafted)
     asked = questions_of(read, registry.bindings, settings=settings)
-    verdicts = await ask_all(asked, client=client, builtins=BUILTINS, deadline=ASK_DEADLINE)
+    verdicts = await ask_all(asked, client=services, builtins=BUILTINS, deadline=ASK_DEADLINE)
     policies, found = judge(read, snapshot, registry, verdicts=verdicts, settings=settings, progress=progress.checked)
     return registry, policies, merge((about_drafts, registry.report, found))
+
+
+class _Nobody:
+    """Where nobody may be asked."""
+
+    async def describe(self, connection: Connection, *, registration_name: str) -> Description:
+        """No service says what it is."""
+        del connection, registration_name
+        return Unreachable(Outage.CALL_FAILED)
+
+    async def validate_config(
+        self, connection: Connection, *, dialect: Dialect, binding: str, config: JsonObject, deadline: timedelta
+    ) -> Verdict:
+        """No service judges a config."""
+        del connection, dialect, binding, config, deadline
+        return Unreachable(Outage.CALL_FAILED)
+
+
+@asynccontextmanager
+async def _services(options: Options) -> AsyncIterator[Services]:
+    """Who may be asked. gRPC takes a fifth of a second to import, so only where it is used."""
+    if options.knowledge is Knowledge.OFFLINE and options.credentials is None:
+        yield _Nobody()
+        return
+    from supervisor_middleware.cli.identities import client_identity
+    from supervisor_middleware.registry.client import RegistryClient
+
+    identity = client_identity(options.credentials)
+    client = RegistryClient(lambda: identity)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 @contextmanager

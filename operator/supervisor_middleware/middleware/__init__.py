@@ -4,8 +4,9 @@ Everything an author needs is importable from here; `conformance` is the suite t
 and `terms` are the services this product brings. No protobuf and nothing of the control plane shows.
 """
 
-from supervisor_middleware.middleware.run import run
-from supervisor_middleware.middleware.server import Server, serve
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from supervisor_middleware.middleware.service import (
     Caller,
     Middleware,
@@ -14,7 +15,6 @@ from supervisor_middleware.middleware.service import (
     http_binding,
     http_manifest,
 )
-from supervisor_middleware.middleware.tls import ServerTls, TlsFiles, any_caller, identified, members_of
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.evaluation import (
     Decision,
@@ -29,6 +29,24 @@ from supervisor_middleware.model.evaluation import (
     WriteHeader,
 )
 from supervisor_middleware.model.manifest import Dialect, Manifest
+
+if TYPE_CHECKING:
+    from supervisor_middleware.middleware.process import run
+    from supervisor_middleware.middleware.server import Server, serve
+    from supervisor_middleware.middleware.tls import ServerTls, TlsFiles, any_caller, identified, members_of
+else:
+    # gRPC and what belongs to it take a fifth of a second: only who serves pays for them, not `smw validate`.
+    _ON_USE = {
+        "run": "process",
+        **dict.fromkeys(("Server", "serve"), "server"),
+        **dict.fromkeys(("ServerTls", "TlsFiles", "any_caller", "identified", "members_of"), "tls"),
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _ON_USE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_ON_USE[name]}"), name)
+
 
 __all__ = [
     "Caller",

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
-import structlog
-
 from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.compiler.registration import RegistrationDraft
 from supervisor_middleware.model.canonical import JsonObject
@@ -32,8 +30,6 @@ from supervisor_middleware.model.verdict import (
 _CALLS_PER_SERVICE: Final = 4
 """Half of what the client allows: one review cannot keep a service from the others."""
 _DESCRIBE_AT_ONCE: Final = 64
-
-_log = structlog.get_logger(__name__)
 
 
 class BuiltinValidator(Protocol):
@@ -148,8 +144,12 @@ async def _ask_builtin(question: Question, builtins: Mapping[str, BuiltinValidat
     try:
         reason = await builtin.validate_config(question.bound.binding.id, question.config)
     except Exception as error:  # noqa: BLE001 - a built-in's bug must not take the rest of the review with it
+        import structlog  # noqa: PLC0415 - smw validate starts without it
+
         # Only the kind: an exception's text may repeat the config.
-        _log.error("built-in failed to judge a config", binding=question.key.binding, error=type(error).__name__)
+        structlog.get_logger(__name__).error(
+            "built-in failed to judge a config", binding=question.key.binding, error=type(error).__name__
+        )
         return Unreachable(Outage.CALL_FAILED)
     if reason is None:
         return Accepted()
