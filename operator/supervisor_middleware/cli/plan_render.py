@@ -109,7 +109,9 @@ def _text(plan: Plan, console: Console) -> None:
     for effect in plan.effects:
         for title in effect.titles:
             console.print(_title(effect.mark, title))
-        rows = [] if effect.difference is None else list(rows_of(effect.difference))
+        # Of a sandbox that goes nobody asks what it loses with it.
+        told = None if effect.mark is Mark.REMOVED else effect.difference
+        rows = [] if told is None else list(rows_of(told))
         for line in _aligned(rows):
             console.print(line)
         console.print()

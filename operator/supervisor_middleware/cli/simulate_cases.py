@@ -46,7 +46,7 @@ class RequestSpec(_Written):
     """A request as the agent sends it. `bodyBytes` makes a body of so many letters, to meet a limit."""
 
     host: str = Field(min_length=1)
-    method: str = Field(default="", max_length=32)
+    method: str = ""
     scheme: Literal["http", "https"] = "https"
     path: str = "/"
     headers: dict[str, str | list[str]] = Field(default_factory=dict)

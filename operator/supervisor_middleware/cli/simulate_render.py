@@ -121,6 +121,7 @@ def _cases(result: Result, console: Console) -> None:
         line = Text().append("ok    " if is_good else "FAIL  ", style="green" if is_good else "bold red")
         line.append(checked.case.spec.name.ljust(width))
         line.append("  ").append("" if checked.trace is None else outcome_words(checked.trace), style="dim")
+        line.rstrip()
         console.print(line)
         if not is_good:
             _failure(checked, result, console)
