@@ -40,7 +40,7 @@ _UNREACHABLE: Final = frozenset({Reason.SERVICE_UNREACHABLE, Reason.TLS_VERIFICA
 
 
 def policy_status(stored: Stored, standing: PolicyStanding, *, now: datetime) -> Mapping[str, Any]:
-    """The status of a `SandboxPolicy`."""
+    """The status of a policy, of either kind."""
     counts = _counts(standing.views)
     accepted = standing.accepted
     status = SandboxPolicyStatus(
