@@ -14,6 +14,7 @@ from typing import Final
 from supervisor_middleware.compiler.skipped import Overlaps, for_example
 from supervisor_middleware.compiler.structure import path_of
 from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.identifiers import is_policy_key
 from supervisor_middleware.model.limits import MAX_BASELINE_CONFIGS, MAX_STAGES
 from supervisor_middleware.model.revision import Entry, Position, Revision
 from supervisor_middleware.model.revision import Unresolved as Why
@@ -24,6 +25,9 @@ MAX_MERGED_PATTERNS: Final = 4096
 EVERY_HOST: Final = "**"
 PLATFORM: Final = "platform"
 """Before the keys of a baseline: those of two tiers never collide, since no key has a colon."""
+
+MAX_SHOWN_KEY: Final = 64
+MAX_SHOWN_LABEL: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +100,18 @@ def _placed(tier: _Tier, position: Position | None) -> list[Layered]:
 
 def _layered(revision: Revision) -> Iterator[Layered]:
     for entry in revision.entries:
-        shown = replace(entry, key=f"{PLATFORM}:{entry.key}") if revision.is_baseline else entry
-        yield Layered(policy=_name(revision), entry=shown, deadline=revision.activation_deadline)
+        yield Layered(policy=_name(revision), entry=_shown(revision, entry), deadline=revision.activation_deadline)
+
+
+def _shown(revision: Revision, entry: Entry) -> Entry:
+    """Under the key that it has in a chain: nothing that a tenant writes can pass for the platform's."""
+    if revision.is_baseline:
+        return replace(entry, key=f"{PLATFORM}:{entry.key[:MAX_SHOWN_KEY]}", label=entry.label[:MAX_SHOWN_LABEL])
+    if is_policy_key(entry.key):
+        return entry
+    # One that was never accepted may have any key, of any length.
+    key = f"{_name(revision)}:{entry.key[:MAX_SHOWN_KEY]}"
+    return replace(entry, key=key, label=entry.label[:MAX_SHOWN_LABEL])
 
 
 def _name(revision: Revision) -> str:
