@@ -117,7 +117,9 @@ def test_what_the_example_holds_and_the_other_form_cannot_is_lost_with_exit_1(sm
         "timeout": "1s",
     }
     assert ("lost", "spec.tls.caBundleRef") in reported(shown.err)
-    assert smw("convert", QUICKSTART, "--to", "openshell").code == 0
+    back = smw("convert", QUICKSTART, "--to", "openshell")
+    assert back.code == 0
+    assert "a list of cases for smw simulate is left out" in back.err
 
 
 def test_json_is_one_object_with_the_report_and_stderr_is_silent(smw: Smw, folder: Path) -> None:

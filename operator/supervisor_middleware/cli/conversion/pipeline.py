@@ -25,6 +25,7 @@ class Form(StrEnum):
     POLICY = "a policy of OpenShell"
     RESOURCE = "a resource of ours"
     FOREIGN = "an object of another API"
+    CASES = "a list of cases for smw simulate"
     UNKNOWN = "neither a gateway's configuration, nor a policy of OpenShell, nor a resource"
 
 
@@ -43,7 +44,7 @@ class Source:
         if self.is_toml:
             return Form.TOML
         if not isinstance(value, Mapping):
-            return Form.UNKNOWN
+            return Form.CASES if _are_cases(value) else Form.UNKNOWN
         if "apiVersion" in value and "kind" in value:
             return Form.RESOURCE if value["apiVersion"] == API_VERSION else Form.FOREIGN
         return Form.POLICY if policies.MARKS & value.keys() else Form.UNKNOWN
@@ -147,9 +148,13 @@ def _back(
     return (document,), remarks
 
 
+def _are_cases(value: JsonValue) -> bool:
+    return isinstance(value, list) and all(isinstance(c, Mapping) and "request" in c for c in value) and bool(value)
+
+
 def _left_out(source: Source) -> Made:
     notes = Notes(source.file)
-    if source.form is Form.FOREIGN:
+    if source.form in {Form.FOREIGN, Form.CASES}:
         notes.skipped((), f"{source.form.value} is left out")
     else:
         notes.lost((), f"a document is {source.form.value}")
