@@ -1,5 +1,6 @@
 """Whatever somebody typed: no exception, no echoed value, and as much read as can be."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,78 +15,23 @@ from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.generation import seal, unseal
 from supervisor_middleware.model.policy_resources import SandboxPolicySpec
 from supervisor_middleware.model.resources import SPECS
-from supervisor_middleware.model.snapshot import BundleKey, Stored
+from supervisor_middleware.model.snapshot import POLICY_KINDS, BundleKey, Kind, Stored
 from supervisor_middleware.model.violation import Reason, Report, Subject
-from tests.builders import a_policy, a_registration, a_sandbox, an_accepted_registration, some_settings
+from tests.builders import a_baseline, a_policy, a_registration, a_sandbox, an_accepted_registration, some_settings
+from tests.compiler.strategies import json_values, nearly_policies, nearly_registrations
 
 SUBJECT = Subject(kind="SandboxPolicy", namespace="team-a", name="redaction")
 CANARY = "sk-canary-0123456789"
 
-names = st.sampled_from(
-    ["sandboxSelector", "networkMiddlewares", "middleware", "endpoints", "include", "exclude", "order", "config", "onError",
-     "matchLabels", "matchExpressions", "key", "operator", "values", "name", "activationDeadline", "networkPolicies",
-     "grpcEndpoint", "maxBodyBytes", "timeout", "tls", "caBundle", "caBundleRef", "serverName", "bindings", "allowInsecure",
-     "registrationName", "clientAuthentication", "kind", "namespace"]
-)  # fmt: skip
-texts = st.text(st.characters(), max_size=6) | st.sampled_from(
-    [
-        "openshell/regex",
-        "acme/redactor",
-        "**",
-        "*.example.com",
-        "FailOpen",
-        "5s",
-        "In",
-        "Exists",
-        "https://a.test",
-        "http://[::1",
-    ]
-)
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts | st.just("\ud800")
-json_values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names | texts | st.just("\ud800"), inner, max_size=6),
-    max_leaves=30,
-)
-endpoints = st.fixed_dictionaries(
-    {}, optional={"include": st.lists(texts, max_size=34) | json_values, "exclude": json_values}
-)
-entries = st.fixed_dictionaries(
-    {},
-    optional={
-        "middleware": texts,
-        "order": st.integers(-1, 3) | json_values,
-        "config": json_values,
-        "onError": json_values,
-        "endpoints": endpoints | json_values,
-        "name": json_values,
-        "nonsense": json_values,
-    },
-)
-nearly_policies = st.fixed_dictionaries(
-    {"sandboxSelector": st.just({}) | json_values},
-    optional={
-        "networkMiddlewares": st.dictionaries(texts | st.just("\ud800") | names, entries | json_values, max_size=13),
-        "activationDeadline": json_values,
-        "networkPolicies": json_values,
-    },
-)
-nearly_registrations = st.fixed_dictionaries(
-    {"grpcEndpoint": texts, "maxBodyBytes": st.just(1) | json_values},
-    optional={
-        "registrationName": json_values,
-        "timeout": json_values,
-        "tls": st.dictionaries(names, json_values, max_size=4) | json_values,
-        "bindings": json_values,
-        "allowInsecure": json_values,
-        "clientAuthentication": json_values,
-    },
-)
 BINDINGS: Bindings = bind([an_accepted_registration()], some_settings().builtins)
 
 
-def compiled(spec: Any) -> CompiledPolicy:
-    return compile_policy(a_policy(spec=spec), bindings=BINDINGS, verdicts={}, settings=some_settings())
+def of_kind(kind: str, spec: Any) -> Stored:
+    return a_policy(spec=spec) if kind == Kind.SANDBOX_POLICY else replace(a_baseline(), spec=spec)
+
+
+def compiled(spec: Any, kind: str = Kind.SANDBOX_POLICY) -> CompiledPolicy:
+    return compile_policy(of_kind(kind, spec), bindings=BINDINGS, verdicts={}, settings=some_settings())
 
 
 def drafted(spec: Any) -> Report:
@@ -99,9 +45,10 @@ def text_of(report: Report) -> str:
     return "\n".join([*map(str, report.violations), *map(str, report.warnings)])
 
 
-@given(json_values | nearly_policies)
-def test_any_json_as_a_policy_gives_a_report_and_a_generation(spec: Any) -> None:
-    outcome = compiled(spec)
+@pytest.mark.parametrize("kind", POLICY_KINDS)
+@given(spec=json_values | nearly_policies)
+def test_any_json_as_a_policy_gives_a_report_and_a_generation(kind: str, spec: Any) -> None:
+    outcome = compiled(spec, kind)
     assert (outcome.revision is None) == bool(outcome.report.violations)
     running = outcome.revision or outcome.draft.as_unresolved()
     if running is not None:
@@ -137,7 +84,8 @@ def planted(value: Any) -> Any:
 
 @given(st.data())
 def test_no_value_is_ever_repeated(data: st.DataObject) -> None:
-    assert CANARY not in text_of(compiled(planted(data.draw(json_values | nearly_policies))).report)
+    kind = data.draw(st.sampled_from(POLICY_KINDS))
+    assert CANARY not in text_of(compiled(planted(data.draw(json_values | nearly_policies)), kind).report)
     assert CANARY not in text_of(drafted(planted(data.draw(json_values | nearly_registrations))))
 
 

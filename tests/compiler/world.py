@@ -51,6 +51,15 @@ Loader.yaml_implicit_resolvers = {
 }
 
 
+class _EveryYes(dict[VerdictKey, Verdict]):
+    def get(self, key: Any, default: Any = None) -> Verdict:
+        return Accepted()
+
+
+EVERYONE_AGREES: Final[Mapping[VerdictKey, Verdict]] = _EveryYes()
+"""Verdicts of services that accept every config."""
+
+
 def _repeat(loader: Loader, node: yaml.Node) -> str:
     assert isinstance(node, yaml.SequenceNode)
     text, times, *rest = loader.construct_sequence(node)
