@@ -97,6 +97,27 @@ def test_each_kind_can_be_had_alone_whatever_its_case(smw: Smw) -> None:
     assert shown.err.startswith("smw: there is no kind of that name; the kinds are SupervisorMiddleware, ")
 
 
+@pytest.mark.parametrize(
+    ("cases", "is_right"),
+    [
+        ([{"name": "a", "request": {"host": "a.com"}, "expect": {"decision": "allow"}}], True),
+        ([{"name": "a", "request": {"host": "a.com"}, "expect": {"decison": "allow"}}], False),
+        ([{"name": "a"}], False),
+        ({}, False),
+    ],
+)
+def test_cases_have_a_schema_of_their_own(smw: Smw, *, cases: object, is_right: bool) -> None:
+    schema = json.loads(smw("schema", "cases").out)
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert jsonschema.Draft7Validator(schema).is_valid(cases) is is_right
+
+
+@pytest.mark.parametrize("folder", ["quickstart", "gitops"])
+def test_the_cases_of_the_examples_have_that_form(folder: str) -> None:
+    text = (ROOT / "examples" / folder / "cases.yaml").read_text(encoding="utf-8")
+    assert jsonschema.Draft7Validator(schema_for("cases")).is_valid(yaml.safe_load(text))
+
+
 def test_the_command_prints_the_file_of_the_repository(smw: Smw) -> None:
     assert smw("schema").out.encode() == editor_schema()[SCHEMA]
 

@@ -1,6 +1,7 @@
 """`smw simulate`: requests go the way they go through the proxy, and cases say where they should have gone."""
 
 import json
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 
 from supervisor_middleware.cli.options import offline_options
 from supervisor_middleware.cli.simulate import Options, given_case, run
+from supervisor_middleware.cli.simulate_cases import read_cases
 from supervisor_middleware.cli.simulate_render import Bodies
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware import (
@@ -93,6 +95,21 @@ def test_the_cases_of_the_examples_come_true(
     shown = smw("simulate", folder, "--cases", f"{folder}/cases.yaml", *options)
     assert (shown.code, shown.err) == (0, "")
     assert ", 0 not" in shown.out
+
+
+def test_the_same_policy_passes_the_same_cases_in_a_cluster(smw: Smw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "examples")
+    shown = smw("simulate", "cluster", "--cases", "quickstart/cases.yaml")
+    assert (shown.code, shown.err) == (0, "")
+
+
+def test_the_page_shows_cases_that_are_some_and_what_is_shown(smw: Smw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = Path("docs/testing-policies.md").read_text(encoding="utf-8")
+    cases, found = read_cases(page.split("```yaml\n")[1].partition("```")[0].encode(), name="page")
+    assert (len(cases), found.violations) == (2, ())
+    command, _, shown = page.split("```console\n$ smw ")[1].partition("```")[0].partition("\n")
+    assert smw(*shlex.split(command)).out == shown
 
 
 # ------------------------------------------------------------------------------------------------------ one request

@@ -51,9 +51,11 @@ def capabilities(output: OutputOption = Output.TABLE) -> None:
 
 @commands.command(epilog="Example:  smw schema SandboxPolicy > sandboxpolicy.json")
 def schema(
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="A kind of ours; every one if absent.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="A kind, or cases; every kind if absent.")
+    ] = None,
 ) -> None:
-    """Print a JSON Schema of the resources, for editors.
+    """Print a JSON Schema of resources or cases, for editors.
 
     Name it on the first line of a file: # yaml-language-server: $schema=FILE
     """

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from supervisor_middleware.cli.simulate_cases import cases_schema
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.identifiers import KEY_PATTERN
 from supervisor_middleware.model.resources import SPECS, SandboxSpec
@@ -17,6 +18,7 @@ from supervisor_middleware.model.sandbox import API_VERSION, GROUP
 DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 SANDBOX: Final = "Sandbox"
 KINDS: Final = (*SPECS, SANDBOX)
+CASES: Final = "cases"
 
 _DROPPED: Final = frozenset({"title", "$defs", "anyOf"})
 _KEYED: Final = "networkMiddlewares"
@@ -30,16 +32,20 @@ _METADATA: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def schema_for(kind: str | None) -> dict[str, Any]:
-    """The schema of one kind, or of any document: then those of other APIs pass.
+    """The schema of one kind, of a file of cases, or of any document: then those of other APIs pass.
 
     Raises:
         InvalidInput: there is no such kind.
     """
+    if kind is not None and kind.lower() == CASES:
+        return {"$schema": DIALECT, "title": "Cases of smw simulate", **cases_schema()}
     if kind is None:
         return {"$schema": DIALECT, "title": f"Resources of {GROUP}", **_any_document()}
     found = next((k for k in KINDS if k.lower() == kind.lower()), None)
     if found is None:
-        raise InvalidInput(f"there is no kind of that name; the kinds are {', '.join(KINDS)}")
+        raise InvalidInput(
+            f"there is no kind of that name; the kinds are {', '.join(KINDS)}, and {CASES} for a file of cases"
+        )
     return {"$schema": DIALECT, "title": found, **_document(found)}
 
 

@@ -5,9 +5,9 @@ Closed fields; every problem of a file is reported at once, with its path and li
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from supervisor_middleware.compiler.structure import parse
 from supervisor_middleware.model import fields
@@ -163,6 +163,11 @@ class Case:
         return self.lines.get(path, self.line)
 
 
+def cases_schema() -> dict[str, Any]:
+    """The form of a file of cases, as JSON Schema."""
+    return TypeAdapter(list[CaseSpec]).json_schema(by_alias=True)
+
+
 def read_cases(content: bytes, *, name: str) -> tuple[tuple[Case, ...], Report]:
     """The cases of a file called `name`, and everything that is wrong with it."""
     parsed = read_documents(content)
@@ -208,7 +213,9 @@ def _located(violation: Violation, lines: Mapping[str, int], *, line: int, prefi
         violation.subject.name,
         f"line {lines.get(known, line)}, {whole}",
         violation.message,
-        hint="see the guide: cases.yaml" if violation.hint.startswith("write it in this form") else violation.hint,
+        hint="smw schema cases has every field"
+        if violation.hint.startswith("write it in this form")
+        else violation.hint,
         reason=violation.reason,
     )
 
