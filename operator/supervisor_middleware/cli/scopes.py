@@ -6,10 +6,12 @@ as few labels as satisfy it; for a baseline that selects no known namespace, one
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.composition import compose_selected
 from supervisor_middleware.control.selection import Selection
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
@@ -17,8 +19,8 @@ from supervisor_middleware.model.selectors import Operator, Requirement, Selecto
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.violation import Subject
 
-_ANY: str = "any"
-_IS_NAMED = Selector(requirements=(Requirement(key=NAMESPACE_LABEL, operator=Operator.EXISTS),))
+_ANY: Final = "any"
+_IS_NAMED: Final = Selector(requirements=(Requirement(key=NAMESPACE_LABEL, operator=Operator.EXISTS),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,12 @@ class Scope:
     is_assumed: bool
     generation: Generation
     policies: tuple[Subject, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What it may be asked for by."""
+        sandbox = self.sandbox
+        return frozenset((self.title, f"{sandbox.namespace}/{sandbox.name}", sandbox.namespace))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,19 @@ def scopes_of(
             )
         )
     return tuple(scopes)
+
+
+def chosen_scopes(scopes: Sequence[Scope], wanted: str) -> tuple[Scope, ...]:
+    """Those that are meant: by namespace and name, by title, or all of a namespace; every one if `wanted` is empty.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    found = tuple(s for s in scopes if not wanted or wanted in s.names)
+    if wanted and not found:
+        titles = ", ".join(s.title for s in scopes) or "there is no sandbox and no policy"
+        raise InvalidInput(f"no such sandbox: {wanted} (there is: {titles})")
+    return found
 
 
 def shown_labels(labels: Mapping[str, str]) -> str:

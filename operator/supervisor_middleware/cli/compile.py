@@ -1,0 +1,214 @@
+"""`smw compile`: the generation of each sandbox, as its supervisor would get it. Equal ones are shown once.
+
+Configs may hold secrets and the output goes to logs: without being asked it shows their digests and sizes.
+
+Exit codes: 0, 1 the policies are not valid (the report is all there is then), 2 it could not be told.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TextIO, assert_never
+
+from rich.console import Console
+from rich.text import Text
+
+from supervisor_middleware.cli.invalid import complain, explain
+from supervisor_middleware.cli.offline import Options as Offline
+from supervisor_middleware.cli.offline import gathered
+from supervisor_middleware.cli.options import Output
+from supervisor_middleware.cli.scopes import Scope, chosen_scopes
+from supervisor_middleware.cli.sizes import size_of
+from supervisor_middleware.cli.tables import table
+from supervisor_middleware.cli.yaml_output import dump_documents
+from supervisor_middleware.errors import SupervisorMiddlewareError
+from supervisor_middleware.model.canonical import JsonObject, JsonValue, canonical, digest, parse, short
+from supervisor_middleware.model.durations import format_duration
+from supervisor_middleware.model.generation import Sealed, Stage, seal
+from supervisor_middleware.model.hosts import HostSelector
+from supervisor_middleware.model.violation import Report
+
+SCHEMA_VERSION: Final = 1
+_COLUMNS: Final = ("#>", "STAGE", "MIDDLEWARE", "SERVICE", "WITHIN>", "BODY>", "ON ERROR", "CONFIG", "HOSTS")
+_SHOWN_PATTERNS: Final = 2
+
+
+class Configs(StrEnum):
+    """How configs and CA bundles are shown."""
+
+    DIGESTS = "digests"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is compiled; `sandbox` names one, or a namespace."""
+
+    world: Offline
+    sandbox: str = ""
+    output: Output = Output.YAML
+    configs: Configs = Configs.DIGESTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A generation and every sandbox that runs it."""
+
+    sealed: Sealed
+    scopes: tuple[Scope, ...]
+
+
+def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
+    """Compile and show; returns the exit code."""
+    out, err = out or sys.stdout, err or sys.stderr
+    try:
+        world = gathered(options.world, err=err)
+        if complain(world, err):
+            return 1
+        compiled = compiled_of(chosen_scopes(world.scopes, options.sandbox))
+    except SupervisorMiddlewareError as error:
+        err.write(f"smw: {error}\n")
+        return 2
+    if world.report.warnings:
+        explain(Report(warnings=world.report.warnings), world, err)
+    render(compiled, options, out=out)
+    return 0
+
+
+def compiled_of(scopes: Sequence[Scope]) -> tuple[Compiled, ...]:
+    """Each generation once, in the order of the scopes."""
+    sealed: dict[int, Sealed] = {}
+    by_digest: dict[str, list[Scope]] = {}
+    for scope in scopes:
+        generation = id(scope.generation)
+        if generation not in sealed:
+            sealed[generation] = seal(scope.generation)
+        by_digest.setdefault(sealed[generation].digest, []).append(scope)
+    return tuple(
+        Compiled(sealed=sealed[id(found[0].generation)], scopes=tuple(found)) for found in by_digest.values()
+    )
+
+
+def render(compiled: Sequence[Compiled], options: Options, *, out: TextIO) -> None:
+    """Write it to `out`."""
+    value: JsonObject = {
+        "schemaVersion": SCHEMA_VERSION,
+        "generations": [_value(c, options.configs) for c in compiled],
+    }
+    match options.output:
+        case Output.YAML:
+            out.write(dump_documents([value]))
+        case Output.JSON:
+            out.write(json.dumps(value, indent=2) + "\n")
+        case Output.TABLE:
+            console = Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
+            for item in compiled:
+                _table(item, console)
+            generations, scopes = len(compiled), sum(len(c.scopes) for c in compiled)
+            console.print(f"{_count(generations, 'generation')}, {_count(scopes, 'scope')}")
+        case _:
+            assert_never(options.output)
+
+
+# ---------------------------------------------------------------------------------------------------- for machines
+
+
+def _value(compiled: Compiled, configs: Configs) -> JsonObject:
+    parsed = parse(compiled.sealed.payload)
+    payload = {key: parsed[key] for key in ("schemaVersion", "stages", "services", "activationDeadline")}
+    payload["stages"] = [_in_reading_order(stage) for stage in payload["stages"]]
+    if configs is Configs.DIGESTS:
+        payload["stages"] = [_without_config(stage) for stage in payload["stages"]]
+        payload["services"] = [_without_bundle(service) for service in payload["services"]]
+    return {
+        "sandboxes": [_scope(s) for s in compiled.scopes],
+        "digest": compiled.sealed.digest,
+        "bytes": len(compiled.sealed.payload),
+        "generation": payload,
+    }
+
+
+def _scope(scope: Scope) -> JsonObject:
+    sandbox = scope.sandbox
+    return {
+        "title": scope.title,
+        "namespace": sandbox.namespace,
+        "name": None if scope.is_assumed else sandbox.name,
+        "labels": dict(sorted(sandbox.labels.items())),
+    }
+
+
+def _without_config(stage: JsonObject) -> JsonObject:
+    content = canonical(stage["config"])
+    shown: dict[str, JsonValue] = {}
+    for key, value in stage.items():
+        if key == "config":
+            shown |= {"configDigest": digest(content), "configBytes": len(content)}
+        else:
+            shown[key] = value
+    return shown
+
+
+def _without_bundle(service: JsonObject) -> JsonObject:
+    connection = service["connection"]
+    if not isinstance(connection, dict) or not connection["caBundle"]:
+        return service
+    bundle = str(connection.pop("caBundle")).encode()
+    return {**service, "connection": {**connection, "caBundleDigest": digest(bundle)}}
+
+
+def _in_reading_order(stage: JsonObject) -> JsonObject:
+    """Who it is first, then whom it concerns, then its limits."""
+    order = ("key", "label", "policy", "binding", "service", "include", "exclude", "onError")
+    first = {key: stage[key] for key in order if key in stage}
+    return {**first, **{key: value for key, value in stage.items() if key not in first}}
+
+
+# ------------------------------------------------------------------------------------------------------ for people
+
+
+def _table(compiled: Compiled, console: Console) -> None:
+    for scope in compiled.scopes:
+        console.print(Text(scope.title, style="bold"))
+    sealed = compiled.sealed
+    console.print(Text(f"  {short(sealed.digest)}, {size_of(len(sealed.payload))}", style="dim"))
+    stages = sealed.generation.stages
+    if stages:
+        for line in table(_COLUMNS, [_row(n, s) for n, s in enumerate(stages, 1)]).split("\n"):
+            line.rstrip()
+            console.print(Text("  ").append_text(line))
+    else:
+        console.print("  no stage: nothing is inspected")
+    console.print()
+
+
+def _row(number: int, stage: Stage) -> tuple[str | Text, ...]:
+    unresolved = stage.unresolved
+    content = canonical(stage.config)
+    return (
+        str(number),
+        stage.key,
+        stage.binding,
+        Text(f"none: {unresolved}", style="yellow") if unresolved else stage.service or "built-in",
+        "-" if unresolved else format_duration(stage.timeout),
+        "-" if unresolved else size_of(stage.max_body_bytes),
+        stage.on_error.value,
+        short(digest(content)) if stage.config else "-",
+        _hosts(stage.selector),
+    )
+
+
+def _hosts(selector: HostSelector) -> str:
+    excluded = f" except {_few([str(p) for p in selector.exclude])}" if selector.exclude else ""
+    return _few([str(p) for p in selector.include]) + excluded
+
+
+def _few(patterns: Sequence[str]) -> str:
+    more = len(patterns) - _SHOWN_PATTERNS
+    return ", ".join(patterns[:_SHOWN_PATTERNS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
