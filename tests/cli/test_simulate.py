@@ -99,7 +99,7 @@ def test_the_cases_of_the_examples_come_true(
 
 def test_the_same_policy_passes_the_same_cases_in_a_cluster(smw: Smw, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "examples")
-    shown = smw("simulate", "cluster", "--cases", "quickstart/cases.yaml")
+    shown = smw("simulate", "cluster", "--cases", "quickstart/cases.yaml", "--sandbox", "agents")
     assert (shown.code, shown.err) == (0, "")
 
 
@@ -230,8 +230,8 @@ metadata: {{name: coder, namespace: team-a}}
 
 
 def test_a_case_of_options_keeps_the_lines_of_a_header() -> None:
-    case = given_case("a.com", method="", path="/", headers=["A: 1", "a: 2"], body="x", body_file=None, sandbox="")
+    case = given_case("a.com", method="", path="/", headers=["A: 1", "a: 2"], body="x", body_file=None)
     assert case is not None
-    assert (case.spec.request.headers, case.content, case.spec.sandbox) == ({"a": ["1", "2"]}, b"x", None)
+    assert (case.spec.request.headers, case.content) == ({"a": ["1", "2"]}, b"x")
     with pytest.raises(InvalidInput):
-        given_case("a.com", method="", path="/", headers=[": 1"], body=None, body_file=None, sandbox="")
+        given_case("a.com", method="", path="/", headers=[": 1"], body=None, body_file=None)

@@ -38,7 +38,7 @@ def simulate(
     body: Annotated[str | None, typer.Option(metavar="TEXT", help="The body.")] = None,
     body_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Holds the body.")] = None,
     sandbox: Annotated[
-        str, typer.Option(metavar="NAME", help="NAMESPACE/NAME, a namespace, or a title as smw shows it.")
+        str, typer.Option(metavar="NAME", help="Whose: NAMESPACE/NAME, a namespace, or a title that smw shows.")
     ] = "",
     show_bodies: Annotated[
         bool, typer.Option("--show-bodies", help="Show bodies, header values and metadata too.")
@@ -59,15 +59,14 @@ def simulate(
     from supervisor_middleware.cli.simulate_render import Bodies
 
     shown = form_of(form, output)
-    case = given_case(
-        host, method=method, path=path, headers=header or (), body=body, body_file=body_file, sandbox=sandbox
-    )
+    case = given_case(host, method=method, path=path, headers=header or (), body=body, body_file=body_file)
     options = Options(
         world=offline_options(
             paths, manifests=manifests, live=live, credentials=credentials, allow_loopback=allow_loopback
         ),
         files=tuple(cases or ()),
         case=case,
+        sandbox=sandbox,
         form=shown,
         bodies=Bodies.SHOWN if show_bodies else Bodies.HIDDEN,
     )

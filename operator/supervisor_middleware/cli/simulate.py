@@ -33,11 +33,15 @@ from supervisor_middleware.sources.files import list_files, read_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is simulated. `case` is a request given by options; `files` hold cases."""
+    """What is simulated: `case`, a request given by options, or the cases of `files`.
+
+    `sandbox` is whose requests they are where a case does not say.
+    """
 
     world: Offline
     files: tuple[Path, ...] = ()
     case: Case | None = None
+    sandbox: str = ""
     form: Form = Form.TABLE
     bodies: Bodies = Bodies.HIDDEN
 
@@ -75,7 +79,6 @@ def given_case(
     headers: Sequence[str],
     body: str | None,
     body_file: Path | None,
-    sandbox: str,
 ) -> Case | None:
     """The request that options describe; None without a host.
 
@@ -96,7 +99,7 @@ def given_case(
         lines.setdefault(name.strip().lower(), []).append(value.strip())
     request = RequestSpec(host=host, method=method, path=path, headers=dict(lines), body=body)
     content = None if body_file is None else body_file.read_bytes()
-    return Case(spec=CaseSpec(name=host, sandbox=sandbox or None, request=request), given=content)
+    return Case(spec=CaseSpec(name=host, request=request), given=content)
 
 
 def _cases(options: Options) -> tuple[tuple[Case, ...], Report]:
@@ -114,18 +117,23 @@ def _cases(options: Options) -> tuple[tuple[Case, ...], Report]:
 async def _checked(cases: Sequence[Case], world: World, options: Options) -> tuple[Checked, ...]:
     is_live = options.world.knowledge is Knowledge.LIVE
     services = Services(client_identity(options.world.credentials)) if is_live else None
-    assumptions = assumptions_of(world)
+    assumptions, scopes = assumptions_of(world), world.scopes
     try:
-        return tuple([await _one(case, world.scopes, assumptions=assumptions, services=services) for case in cases])
+        return tuple(
+            [
+                await _one(case, scopes, sandbox=options.sandbox, assumptions=assumptions, services=services)
+                for case in cases
+            ]
+        )
     finally:
         if services is not None:
             await services.close()
 
 
 async def _one(
-    case: Case, scopes: Sequence[Scope], *, assumptions: Assumptions, services: Services | None
+    case: Case, scopes: Sequence[Scope], *, sandbox: str, assumptions: Assumptions, services: Services | None
 ) -> Checked:
-    scope = scope_of(case.spec.sandbox, scopes)
+    scope = scope_of(case.spec.sandbox or sandbox or None, scopes)
     if isinstance(scope, Difference):
         return Checked(case=case, differences=(scope,))
     generation = assumptions.applied(scope.generation)
