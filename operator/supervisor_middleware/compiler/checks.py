@@ -65,13 +65,13 @@ def keys_are_names(given: PolicyInput) -> Iterator[Violation]:
 def configs_are_few(given: PolicyInput) -> Iterator[Violation]:
     """RFC 0009 "Policy integration": at most 10 middleware configs; of a baseline 5, the rest is the tenants'."""
     found = len(given.draft.entries)
-    limit = MAX_BASELINE_CONFIGS if given.draft.is_baseline else MAX_CONFIGS
+    limit, scope = (MAX_BASELINE_CONFIGS, "namespaces") if given.draft.is_baseline else (MAX_CONFIGS, "sandboxes")
     if found > limit:
         yield given.violation(
             "spec.networkMiddlewares",
             Reason.TOO_MANY,
             message=f"must have at most {limit} items, has {found}",
-            hint="merge configs of one middleware, or split the policy by sandboxes",
+            hint=f"merge configs of one middleware, or split the policy by {scope}",
         )
 
 

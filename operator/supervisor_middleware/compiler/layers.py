@@ -8,10 +8,9 @@ namespace and name); a tenant's policy also gives way to the baseline, however o
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import product
 from typing import Final
 
-from supervisor_middleware.compiler.skipped import Overlaps, for_example
+from supervisor_middleware.compiler.skipped import Overlaps, for_example, selector_of
 from supervisor_middleware.compiler.structure import path_of
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.identifiers import is_policy_key
@@ -164,17 +163,17 @@ def _crowding(revision: Revision, tier: _Tier) -> Iterator[Violation]:
 def _blindness(revision: Revision, others: Iterable[Revision], overlaps: Overlaps) -> Iterator[Violation]:
     """Nobody looks into a `tls: skip` host, so no chain of the same sandbox may select it, whosever it is."""
     for other in others:
-        for skip, entry in product(revision.skips, other.entries):
-            if (found := overlaps.between(entry, skip)) is not None:
+        for entry in other.entries:
+            for skip, host in overlaps.hits(selector_of(entry.include, entry.exclude), revision.skips):
                 message = (
                     f"with tls: skip no middleware may select the host, but {entry.key} of policy {_name(other)} "
-                    f"does for the same sandboxes{for_example(found)}"
+                    f"does for the same sandboxes{for_example(host)}"
                 )
                 yield _conflict(revision, f"{skip.path}.host", message, "remove tls: skip, or have it excluded there")
-        for entry, skip in product(revision.entries, other.skips):
-            if (found := overlaps.between(entry, skip)) is not None:
+        for entry in revision.entries:
+            for _, host in overlaps.hits(selector_of(entry.include, entry.exclude), other.skips):
                 path = path_of(("spec", "networkMiddlewares", entry.key, "endpoints"))
-                message = f"selects a host with tls: skip of policy {_name(other)}{for_example(found)}"
+                message = f"selects a host with tls: skip of policy {_name(other)}{for_example(host)}"
                 yield _conflict(revision, path, message, "add it to exclude")
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from supervisor_middleware.model.host_sets import Budget, TooComplex, find_selected, selector_overlap
 from supervisor_middleware.model.hosts import HostPattern, HostSelector, parse_patterns
-from supervisor_middleware.model.revision import Entry, Skip
+from supervisor_middleware.model.revision import Skip
 
 MAX_SHOWN: Final = 8
 """Overlaps of one selector that are told: whoever mends these finds the others."""
@@ -26,10 +26,6 @@ class Overlaps:
     """Answers within one budget, so that no policy can cost more than its share however it is written."""
 
     budget: Budget = field(default_factory=Budget)
-
-    def between(self, entry: Entry, skip: Skip) -> str | None:
-        """A host that `entry` selects and `skip` covers; None if there is none, `UNDECIDED` if nobody knows."""
-        return self.of(selector_of(entry.include, entry.exclude), pattern_of(skip.host))
 
     def hits(self, selector: HostSelector, skips: Sequence[Skip]) -> Iterator[tuple[Skip, str]]:
         """The skips that `selector` overlaps, each with a host: the first few, and none after an undecided one."""
@@ -52,7 +48,7 @@ class Overlaps:
             return False
 
     def of(self, selector: HostSelector, endpoint: HostPattern) -> str | None:
-        """The same of parsed patterns."""
+        """A host that both cover; None if there is none, `UNDECIDED` if nobody knows."""
         if (literal := str(endpoint)).startswith("["):
             return literal if selector.selects(literal) else None
         try:
