@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_middleware.cli import clashes, conflicts
+from supervisor_middleware.model.limits import MAX_STAGES
 from supervisor_middleware.model.revision import Entry, Revision, Skip
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
-from supervisor_middleware.model.selectors import Operator, Requirement, Selector, implies
+from supervisor_middleware.model.selectors import Operator, Requirement, Selector, implies, meet
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.violation import Report, Subject
 from supervisor_middleware.sources.folder import UNDATED
@@ -118,6 +119,34 @@ def test_with_sandboxes_it_is_exact(revisions: list[Revision], labels: list[dict
     assert not report.warnings
 
 
+@st.composite
+def large_policies(draw: st.DrawFn) -> list[Revision]:
+    """That differ in every key and order, so that only their number of stages matters."""
+    made = []
+    for number in range(draw(st.integers(2, 4))):
+        entries = several(draw(st.integers(1, 7)), f"k{number}-", first=100 * number)
+        made.append(replace(a_policy_of(f"p{number}", *entries), selector=draw(selectors())))
+    return made
+
+
+@given(large_policies())
+def test_who_is_told_of_too_many_stages_can_have_too_many(revisions: list[Revision]) -> None:
+    report = found(*revisions)
+    crowded: set[str] = set()
+    for labels in every_label_set():
+        chosen = [r for r in revisions if r.selector.selects(labels)]
+        if sum(len(r.entries) for r in chosen) > MAX_STAGES:
+            crowded |= {r.policy.name for r in chosen}
+    heard = {name for name, _ in told(report) | warned(report)}
+    assert heard <= crowded
+    pairs = [
+        (a, b)
+        for a, b in product(revisions, repeat=2)
+        if a is not b and meet(a.selector, b.selector) is not None and len(a.entries) + len(b.entries) > MAX_STAGES
+    ]
+    assert {a.policy.name for a, _ in pairs} <= heard
+
+
 # ------------------------------------------------------------------------------------------------------ what is told
 
 
@@ -159,6 +188,14 @@ def test_three_that_could_be_too_many_together_are_warned() -> None:
     assert report.is_valid
     assert warned(report) == {(p, "spec.networkMiddlewares") for p in "abc"}
     assert all("the labels app=x,tier=y,zone=z" in w.message for w in report.warnings)
+
+
+def test_what_selects_everything_hears_of_two_that_may_meet_on_top_of_it() -> None:
+    everything = a_policy_of("everything", *several(4, "e"))
+    pair = [a_policy_of(p, *several(4, p, first=10 * n), labels={p: "x"}) for n, p in enumerate("ab", 1)]
+    report = found(everything, *pair)
+    assert report.is_valid
+    assert {name for name, _ in warned(report)} == {"everything", "a", "b"}
 
 
 def test_a_host_that_another_policy_skips_is_told_to_both() -> None:
@@ -231,7 +268,9 @@ def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     apart = [a_policy_of(p, an_entry(p, order=n), labels={p: "x"}) for n, p in enumerate("abc")]
     (warning,) = found(*apart).warnings
     assert warning.path == "spec.sandboxSelector"
-    assert warning.message.startswith("3 policies of team-a were not compared with every other")
+    assert warning.message.startswith(
+        "3 policies were not compared with every other that may select the same in team-a"
+    )
 
 
 def test_many_that_skip_hosts_are_not_compared_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,4 +286,4 @@ def test_very_many_of_few_stages_are_not_passed_over_without_a_word(monkeypatch:
     monkeypatch.setattr(clashes, "MAX_LAID", 2)
     many = [a_policy_of(f"p{n:02}", an_entry(f"k{n}", order=n)) for n in range(12)]
     (warning,) = found(*many).warnings
-    assert warning.message.startswith("12 policies of team-a were not compared with every other")
+    assert warning.message.startswith("12 policies were not compared with every other")

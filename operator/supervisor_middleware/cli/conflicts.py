@@ -11,7 +11,7 @@ from heapq import nlargest
 from itertools import groupby, islice
 from typing import Final
 
-from supervisor_middleware.cli.clashes import Clashes
+from supervisor_middleware.cli.clashes import MAX_LAID, Clashes
 from supervisor_middleware.cli.neighbours import Group, Neighbours, grouped
 from supervisor_middleware.cli.scopes import shown_labels
 from supervisor_middleware.control.selection import Selection
@@ -117,11 +117,11 @@ def _by_selectors(policies: Sequence[Revision], clashes: Clashes, *, baseline: _
     neighbours = Neighbours(groups)
     beside: list[tuple[Group, list[Revision], list[Group]]] = []
     for group in groups:
-        # What selects everything is met by everybody; who meets it learns so from the other side.
-        near = list(islice(neighbours.of(group), looks + 1)) if group.keys else []
+        near = list(islice(neighbours.of(group), looks + 1))
         wider = [g for g in near if g.keys <= group.keys and implies(group.selector, g.selector)]
         others = [r for g in wider for r in g.policies]
-        if len(near) > looks or len(others) > _MAX_BESIDE:
+        # What selects everything is met by everybody: who meets it finds it from the other side.
+        if (len(near) > looks and group.keys) or len(others) > _MAX_BESIDE:
             clashes.unseen.update((r.uid, r) for r in group.policies)
         members = [*group.policies, *others[:_MAX_BESIDE]]
         clashes.surely(members, beneath=baseline.certain)
@@ -164,7 +164,7 @@ def _perhaps_crowded(
         chosen.append(other)
         total += other.stages
         if total > room:
-            everyone = [*members, *(r for g in chosen for r in g.policies)]
+            everyone = [*(r for g in chosen for r in g.policies[:MAX_LAID]), *members[:MAX_LAID]]
             for revision in group.policies:
                 clashes.perhaps_crowded(revision, everyone, beneath=baseline.certain, where=_where(revision, labels))
             return
@@ -175,9 +175,11 @@ def _perhaps_beneath(
 ) -> None:
     for possible, labels in baseline.possible:
         where, beneath = _in_namespace(labels), (*baseline.certain, *possible)
+        is_crowded = sum(len(r.entries) for r in (*members, *beneath)) > MAX_STAGES
         for revision in policies:
             clashes.perhaps_beneath(revision, beneath, where=where)
-            clashes.perhaps_crowded(revision, members, beneath=beneath, where=where)
+            if is_crowded:
+                clashes.perhaps_crowded(revision, members[:MAX_LAID], beneath=beneath, where=where)
 
 
 # ------------------------------------------------------------------------------------------------------------ words
@@ -200,9 +202,11 @@ def _unseen(clashes: Clashes) -> Iterator[Advice]:
     for namespace, found in groupby(ordered, key=_namespace):
         policies = list(found)
         field, documents = ("sandboxSelector", "Sandbox") if namespace else ("namespaceSelector", "Namespace")
+        counted = "1 policy was" if len(policies) == 1 else f"{len(policies)} policies were"
+        place = f" in {namespace}" if namespace else ""
         message = (
-            f"{len(policies)} policies {f'of {namespace} ' if namespace else ''}were not compared with every other "
-            f"that may select the same, there are too many; {documents} documents beside them make it exact"
+            f"{counted} not compared with every other that may select the same{place}, "
+            f"there are too many; {documents} documents beside them make it exact"
         )
         yield Advice(subject=policies[0].policy, path=f"spec.{field}", message=message)
 
