@@ -229,6 +229,17 @@ metadata: {{name: coder, namespace: team-a}}
     assert (out.getvalue().splitlines()[-1], code) == ("2 cases, 2 as expected, 0 not", 0)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "holds no case (write a list of cases)"), (b"- [", "violation  ")],
+    ids=["empty", "no YAML"],
+)
+def test_a_file_without_cases_is_no_answer(smw: Smw, tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "cases").write_bytes(content)
+    shown = smw("simulate", FOLDER / "policies.yaml", "--cases", tmp_path / "cases")
+    assert (shown.code, shown.out, message in shown.err) == (2, "", True)
+
+
 def test_a_case_of_options_keeps_the_lines_of_a_header() -> None:
     case = given_case("a.com", method="", path="/", headers=["A: 1", "a: 2"], body="x", body_file=None)
     assert case is not None
