@@ -103,3 +103,29 @@ def test_it_runs_as_a_process(tmp_path: Path) -> None:
     assert shown.code == 0
     assert shown.out.splitlines()[0] == "quickstart/agent"
     assert in_a_process("compile", tmp_path / "no").code == 2
+
+
+def test_a_ca_bundle_is_a_digest_unless_shown_whole(smw: Smw, tmp_path: Path) -> None:
+    recorded = (FOLDER / "manifests.yaml").read_text().replace("registration: acme", "registration: terms")
+    (tmp_path / "manifests.yaml").write_text(
+        recorded.replace("acme/redactor", "acme/terms").replace("262144", "1048576")
+    )
+    arguments = (
+        "compile",
+        ROOT / "examples/quickstart",
+        "--allow-loopback",
+        "--manifests",
+        tmp_path / "manifests.yaml",
+    )
+    shown = smw(*arguments)
+    (service,) = yaml.safe_load(shown.out)["generations"][0]["generation"]["services"]
+    assert service["connection"]["caBundleDigest"].startswith("sha256:")
+    assert "BEGIN CERTIFICATE" not in shown.out
+    assert "BEGIN CERTIFICATE" in smw(*arguments, "--show-configs").out
+
+
+def test_a_sandbox_that_nothing_selects_has_a_generation_without_stages(smw: Smw, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "{apiVersion: middleware.openshell.io/v1alpha1, kind: Sandbox, metadata: {name: one, namespace: team-a}}"
+    )
+    assert "no stage: nothing is inspected" in smw("compile", tmp_path, "-o", "table").out

@@ -149,21 +149,22 @@ def crowding(
     revision: Revision, others: Sequence[Revision], *, beneath: Sequence[Revision] = ()
 ) -> Iterator[Violation]:
     """What a policy is told that comes last, when there is no room left."""
-    found = laid(revision, list(_enough(revision, others)), beneath=beneath)
+    room = _room((revision,)) - _taken(beneath)
+    found = laid(revision, list(_enough(revision, others, room=room)), beneath=beneath)
     yield from (v for v in found if v.path == CROWDED_PATH)
 
 
-def _enough(revision: Revision, others: Sequence[Revision]) -> Iterator[Revision]:
-    """Others that stand together and leave no room: of those that conflict with each other only the first."""
-    taken, total = set(features(revision)), len(revision.entries)
-    for other in others:
-        mine = features(other)
-        if other is revision or _is_older(revision, other) or not taken.isdisjoint(mine):
+def _enough(revision: Revision, others: Sequence[Revision], *, room: int) -> Iterator[Revision]:
+    """Others that stand together and leave no room, the largest first: what conflicts with them is left out."""
+    taken, total = set(features(revision)), 0
+    for other in sorted(others, key=lambda r: -len(r.entries)):
+        mine, count = features(other), len(other.entries)
+        if other is revision or _is_older(revision, other) or not taken.isdisjoint(mine) or total + count > room:
             continue
         yield other
         taken |= mine
-        total += len(other.entries)
-        if total > MAX_STAGES:
+        total += count
+        if total + len(revision.entries) > room:
             return
 
 
