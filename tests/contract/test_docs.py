@@ -100,9 +100,9 @@ def test_every_example_of_ours_validates(page: Path) -> None:
     assert [f"{v.subject}: {v}" for v in found.violations] == []
 
 
-def test_examples_of_both_kinds_are_found() -> None:
+def test_examples_of_every_kind_are_found() -> None:
     kinds = {d.get("kind") for page in PAGES for d in _yaml_documents(page)}
-    assert kinds >= {"SupervisorMiddleware", "SandboxPolicy", "Sandbox"}
+    assert kinds >= {"SupervisorMiddleware", "SandboxPolicy", "ClusterSandboxPolicy", "Sandbox"}
 
 
 def _yaml_documents(page: Path) -> Iterator[Mapping[str, Any]]:
@@ -125,6 +125,8 @@ def _judged(document: Mapping[str, Any], beside: list[Mapping[str, Any]]) -> Rep
         spec=document.get("spec", {}),
     )
     match kind:
+        case "ClusterSandboxPolicy":
+            return _compiled(stored)
         case "SandboxPolicy":
             assert stored.subject.namespace, "a policy in an example says where it belongs"
             return _compiled(stored)
