@@ -25,6 +25,7 @@ from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Lo
 from supervisor_middleware.model.snapshot import BundleKey, Stored
 from supervisor_middleware.model.verdict import Accepted, Rejected, Verdict, VerdictKey
 from supervisor_middleware.model.violation import Report, Subject, merge, report
+from tests.cli.commands import Smw
 from tests.contract.generate import GENERATORS, ROOT, drifted
 from tests.contract.reference import reference
 from tests.contract.reference_cli import commands
@@ -202,6 +203,25 @@ def _problem(typed: str) -> str:
     options = {o for p in known[name].params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
     unknown = [w for w in words if w.startswith("-") and w != "-" and w.partition("=")[0] not in options]
     return f"smw {name} has no {', '.join(unknown)}" if unknown else ""
+
+
+# Run as they stand in the documentation, among the files that they name.
+SHOWN: Final = re.compile(r"^\$ smw (.* sandboxes\.yaml .*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+
+def test_what_the_documentation_shows_of_the_gitops_example_is_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT / "examples/gitops")
+    monkeypatch.setenv("COLUMNS", "120")
+    smw = Smw(monkeypatch, capsys)
+    shown = [(c[1], c[2]) for page in PAGES for f in FENCE.finditer(_text(page)) for c in SHOWN.finditer(f[3])]
+    shown = [(command, output) for command, output in shown if "../base" not in command]
+    assert len(shown) >= 5
+    for command, output in shown:
+        printed = iter(smw(*shlex.split(command)).out.splitlines())
+        # In this order, and perhaps with others between them.
+        assert [line for line in output.splitlines() if line != "..." and line not in printed] == [], command
 
 
 # --------------------------------------------------------------------------------------------------------- reference
