@@ -31,6 +31,11 @@ test: $(READY) check controlplane ## Everything: checks, unit, integration, real
 	@echo "==> Tests"
 	@$(BIN)/pytest -n 2 --dist worksteal
 
+.PHONY: coverage
+coverage: $(READY) ## Hold model and compiler to 100 % branch coverage by their own tests
+	@$(BIN)/coverage run --source=supervisor_middleware.model,supervisor_middleware.compiler --data-file=.coverage.core -m pytest --quiet -p no:cacheprovider tests/model tests/compiler
+	@$(BIN)/coverage report --data-file=.coverage.core --skip-covered --show-missing --fail-under=100
+
 .PHONY: check
 check: $(READY) format-check lint types contracts generated-fresh ## Format, lint, types, import contracts, generated files
 

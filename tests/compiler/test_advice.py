@@ -26,6 +26,10 @@ from tests.builders import (
 )
 
 AT = "spec.networkMiddlewares"
+INTRICATE = {
+    "include": [f"**.{a}*.*.*{b}.*.*{a}*.*.**.x" for a, b in ("ab", "cd", "ef", "gh")],
+    "exclude": ["*.**.x", *(f"**.{a}*.**.{b}*.**.x" for a in "ab" for b in "abcdefg")],
+}
 SECRET = "sk-A1b2C3d4E5f6G7h8I9j0"
 
 
@@ -106,13 +110,12 @@ def test_a_config_that_selects_no_host_is_warned_of(include: list[str], exclude:
 
 
 def test_what_is_too_intricate_to_be_decided_is_not_warned_of() -> None:
-    wild = [f"**.{c}.*.*.*.*.*.*.*.*.*.*.*" for c in "abcdefgh"]
-    policy = a_policy(
-        spec=_spec(
-            {"one": {**an_entry_spec("acme/x"), "endpoints": _endpoints(wild, ["**.a.**", *wild[:7], "a.**"])}}
-        )
-    )
-    assert warned(policy, a_service("acme/x")) == {}
+    entries = {
+        "small": {**an_entry_spec("acme/small", order=1), "endpoints": INTRICATE},
+        "large": an_entry_spec("acme/large", order=2, include=["**"]),
+    }
+    services = [a_service("acme/small", limit=1000), a_service("acme/large", limit=MIB)]
+    assert warned(a_policy(entries=entries), *services) == {}
 
 
 # ------------------------------------------------------------------------------------------------- limits of stages

@@ -12,6 +12,7 @@ from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.pipeline import CompiledPolicy, _entry, _revision, compile_policy
 from supervisor_middleware.compiler.questions import questions
 from supervisor_middleware.errors import Bug
+from supervisor_middleware.model.limits import MAX_REVISION_BYTES
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.verdict import Accepted, Outage, Unreachable, Verdict
@@ -140,3 +141,22 @@ def test_a_policy_without_violations_that_cannot_be_read_is_a_bug() -> None:
 def test_a_verdict_of_another_kind_is_a_bug() -> None:
     with pytest.raises(AssertionError):
         compiled(a_policy(), "yes")  # type: ignore[arg-type]
+
+
+def test_a_revision_may_have_900_kib_and_not_a_byte_more() -> None:
+    def found(size: int, more: str) -> CompiledPolicy:
+        """Short in protobuf and long in canonical JSON, where a control character is written as six."""
+        texts = ["\x01" * length for length in (size, *[16_000] * 9)]
+        entries = {f"k{n:02}": an_entry_spec(order=n, config={"t": text}) for n, text in enumerate(texts)}
+        entries["k01"]["name"] = "n" + more
+        return compiled(a_policy(entries=entries), Accepted())
+
+    smallest = found(0, "").revision
+    assert smallest is not None
+    size, rest = divmod(MAX_REVISION_BYTES - smallest.size, 6)
+    largest = found(size, "x" * rest)
+    assert largest.revision is not None
+    assert largest.revision.size == MAX_REVISION_BYTES
+    one_more = found(size, "x" * (rest + 1)).report.violations
+    assert [(v.path, v.reason) for v in one_more] == [("spec", Reason.TOO_LARGE)]
+    assert f"{MAX_REVISION_BYTES + 1} bytes" in one_more[0].message

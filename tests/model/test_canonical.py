@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor_middleware.model import canonical as subject
-from supervisor_middleware.model.canonical import canonical, digest, short
+from supervisor_middleware.model.canonical import canonical, digest, is_digest, short
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | doubles | st.text()
@@ -120,3 +120,18 @@ def test_a_digest_names_exactly_these_bytes() -> None:
     assert digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert digest(b" ") != digest(b"")
     assert short(digest(b"")) == "e3b0c44298fc"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (digest(b""), True),
+        ("sha256:" + "a" * 63, False),
+        ("sha256:" + "A" * 64, False),
+        ("sha256:" + "a" * 64 + "\n", False),
+        ("sha1:" + "a" * 64, False),
+        ("", False),
+    ],
+)
+def test_a_digest_is_known_by_its_form(text: str, expected: bool) -> None:  # noqa: FBT001 - a table
+    assert is_digest(text) is expected

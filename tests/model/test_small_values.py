@@ -1,8 +1,11 @@
 """Values that hold little and must hold it right: what a stage failure says, how a bundle key reads."""
 
+from dataclasses import replace
+
 from supervisor_middleware.model.evaluation import FailureCode, StageFailed
 from supervisor_middleware.model.sandbox import Sandbox
-from supervisor_middleware.model.snapshot import BundleKey, Snapshot
+from supervisor_middleware.model.snapshot import BundleKey, Snapshot, StoredRevision
+from tests.builders import a_policy, a_revision
 
 
 def test_a_stage_failure_carries_its_code_and_nothing_else() -> None:
@@ -23,3 +26,18 @@ def test_a_sandbox_is_known_by_its_pod_or_by_its_name() -> None:
 def test_the_empty_snapshot_knows_of_nothing() -> None:
     assert not Snapshot().unknown
     assert Snapshot().problems.is_valid
+
+
+def test_a_stored_revision_is_named_by_its_policy_and_number() -> None:
+    revision = a_revision(uid="3f2a")
+    assert StoredRevision(number=7, epoch=1, digest=revision.digest, revision=revision).name == "3f2a-7"
+
+
+def test_the_highest_epoch_is_of_whatever_was_written_last() -> None:
+    revision = a_revision()
+    stored = StoredRevision(number=1, epoch=3, digest=revision.digest, revision=revision)
+    accepted = replace(a_policy(), status={"accepted": {"epoch": 5}})
+    odd = [replace(a_policy(), status=s) for s in ({}, {"accepted": None}, {"accepted": {"epoch": "9"}})]
+    assert Snapshot(revisions=(stored,)).highest_epoch == 3
+    assert Snapshot(revisions=(stored,), policies=(*odd, accepted)).highest_epoch == 5
+    assert Snapshot(policies=tuple(odd)).highest_epoch == 0
