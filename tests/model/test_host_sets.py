@@ -294,3 +294,23 @@ def test_many_patterns_with_few_wildcards_are_decided() -> None:
     )
     assert selector_overlap(selector, parse_pattern("db1.*.example.com")) is None
     assert selector_overlap(selector, parse_pattern("db32.*.example.com")) == "db32.svc0.example.com"
+
+
+LITERAL, ANOTHER = HostPattern(("[::1]",)), HostPattern(("[fe80::1]",))
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "host"),
+    [
+        ([[parse_pattern("*")], [LITERAL, parse_pattern("a.b")]], [], "[::1]"),
+        ([[parse_pattern("*"), LITERAL], [parse_pattern("**")]], [parse_pattern("*.b"), LITERAL], "a"),
+        ([[LITERAL, ANOTHER], [parse_pattern("**")]], [LITERAL], "[fe80::1]"),
+        ([[LITERAL, parse_pattern("*.x")], [parse_pattern("*")]], [ANOTHER], "[::1]"),
+        ([[parse_pattern("*.x"), LITERAL], [parse_pattern("**")]], [parse_pattern("**.x"), LITERAL], None),
+        ([[LITERAL, parse_pattern("*.x")], [parse_pattern("*.y"), ANOTHER]], [], None),
+    ],
+)
+def test_an_ipv6_literal_may_stand_beside_patterns(
+    inside: list[list[HostPattern]], outside: list[HostPattern], host: str | None
+) -> None:
+    assert find_host(inside=inside, outside=outside) == host

@@ -42,6 +42,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "MAX_OBJECT_BYTES": "One stored object: etcd's own limit is 1.5 MiB.",
     "MAX_NETWORK_POLICIES": "Entries of `networkPolicies` in one policy.",
     "MAX_ENDPOINTS": "Endpoints of one entry of `networkPolicies`.",
+    "MAX_SKIPS": "Endpoints with `tls: skip` of one policy.",
     "MAX_CA_BUNDLE_BYTES": "An inline `tls.caBundle`.",
     "MAX_SERVICE_REASON_CHARS": "Characters of a service's `ValidateConfig` reason shown to the author.",
     "MAX_STATUS_VIOLATIONS": "Violations kept in a status; the webhook and `smw validate` show all.",

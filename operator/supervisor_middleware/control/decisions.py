@@ -30,9 +30,7 @@ def decide(snapshot: Snapshot, catalog: Catalog, *, judge: Judge, frozen: frozen
     registry = decide_registry(snapshot, catalog, settings=judge.settings, frozen=frozen)
     around = judge.around(registry, catalog)
     judge.keep(frozenset(p.uid for p in snapshot.policies))
-    policies = tuple(
-        judge.decide(p, catalog, around=around, accepted=accepted.get(p.uid)) for p in snapshot.policies
-    )
+    policies = tuple(judge.decide(p, catalog, around=around, accepted=accepted.get(p.uid)) for p in snapshot.policies)
     return Decisions(registry=replace(registry, bindings=around.bindings), policies=policies)
 
 

@@ -6,7 +6,7 @@ most hosts are spelled out in full.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import NamedTuple
 
 from supervisor_middleware.model.hosts import HostPattern, HostSelector, normalize_host
@@ -40,6 +40,19 @@ class Question:
             outside=tuple(_relevant(self.outside, ends)),
         )
 
+    def named(self) -> "Question":
+        """The question about hosts that are no IPv6 literal: patterns of one literal match none of them."""
+        return Question(
+            inside=tuple(tuple(map(_named, group)) for group in self.inside), outside=tuple(map(_named, self.outside))
+        )
+
+    def ipv6_hosts(self) -> Iterator[str]:
+        """IPv6 literals among which is one that answers, if any does: those spelled out, and one that is not."""
+        selectors = (*(s for group in self.inside for s in group), *self.outside)
+        spelled = {str(p) for s in selectors for p in (*s.include, *s.exclude) if _is_literal(p)}
+        yield next(f"[::{number:x}]" for number in count(1) if f"[::{number:x}]" not in spelled)
+        yield from sorted(spelled)
+
     def literal_hosts(self) -> list[str] | None:
         """Hosts among which is the answer, in the order of answers; None where only a search can tell."""
         for group in self.inside:
@@ -47,6 +60,18 @@ class Question:
             if not any("*" in text for text in texts):
                 return sorted(filter(is_host, texts), key=lambda host: (_is_address(host), len(host), host))
         return None
+
+
+def _named(selector: HostSelector) -> HostSelector:
+    def kept(patterns: tuple[HostPattern, ...]) -> tuple[HostPattern, ...]:
+        return tuple(p for p in patterns if not _is_literal(p)) if any(map(_is_literal, patterns)) else patterns
+
+    return HostSelector(include=kept(selector.include), exclude=kept(selector.exclude))
+
+
+def _is_literal(pattern: HostPattern) -> bool:
+    """Whether it is one IPv6 address, as an endpoint may name it."""
+    return pattern.labels[0].startswith("[")
 
 
 def is_host(text: str) -> bool:

@@ -30,9 +30,6 @@ _POSITIONS_READ_PER_STEP: Final = 16_384
 _SELECTIONS_PER_STEP: Final = 16
 _COMPARISONS_PER_STEP: Final = 32
 
-# Every IPv6 literal matches the same patterns.
-_IPV6_ADDRESS: Final = "[::1]"
-
 
 class TooComplex(InvalidInput):
     """The patterns have too many wildcards to be told apart within the budget: assume the worse answer."""
@@ -86,18 +83,19 @@ def find_selected(
     Raises:
         TooComplex: not decided within the budget.
     """
-    question = Question(inside=tuple(map(tuple, inside)), outside=tuple(outside)).simplified()
+    whole = Question(inside=tuple(map(tuple, inside)), outside=tuple(outside))
+    question = whole.simplified()
     hosts = question.literal_hosts()
     if hosts is not None:
         return next(filter(question.holds_for, hosts), None)
-    search = _Search.of(question, budget or Budget())
+    search = _Search.of(question.named(), budget or Budget())
     name = search.first(NAMES)
     address = search.first(IPV4_ADDRESSES) if name is None or _resembles_address(name) else None
     if address is not None:
         return address
     if name is not None:
         return _without_hyphens_at_ends(name, question)
-    return _IPV6_ADDRESS if question.holds_for(_IPV6_ADDRESS) else None
+    return next(filter(whole.holds_for, whole.ipv6_hosts()), None)
 
 
 def overlap(one: HostPattern, other: HostPattern, *, budget: Budget | None = None) -> str | None:
