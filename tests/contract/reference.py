@@ -180,11 +180,11 @@ def violations() -> bytes:
             code(r.value),
             code(CLASSES.get(r, ConditionReason.INVALID).value),
             "yes" if r in RETRYABLE else "",
-            REASONS.get(r, ""),
+            REASONS[r],
         )
         for r in Reason
     ]
-    conditions = [(code(r.value), CONDITION_REASONS.get(r, "")) for r in ConditionReason]
+    conditions = [(code(r.value), CONDITION_REASONS[r]) for r in ConditionReason]
     failures = [(code(c.value), FAILURES.get(c, "")) for c in FailureCode]
     return page(
         "Violations, conditions, failures",

@@ -93,6 +93,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.INVALID_CA_BUNDLE: "A bundle that is not PEM certificates and nothing else (a private key in it, too).",
     Reason.INSECURE_TRANSPORT: "`http://` without `allowInsecure`, or `allowInsecure` on `https://`.",
     Reason.RESERVED_NAMESPACE: "A name in `openshell/`, which belongs to built-ins.",
+    Reason.SELECTS_SKIPPED_HOST: "A selector covers a host that the policy declares `tls: skip`; one is shown.",
     Reason.DUPLICATE_NAME: "Another accepted registration has the name.",
     Reason.DUPLICATE_ORDER: "Two entries of a policy have the same `order` (0 if absent).",
     Reason.UNKNOWN_BINDING: "No accepted registration and no built-in serves this binding.",
@@ -103,7 +104,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.SERVICE_UNREACHABLE: "The service could not be asked.",
     Reason.TLS_VERIFICATION_FAILED: "The service's certificate could not be verified.",
     Reason.REFERENCE_NOT_FOUND: "`tls.caBundleRef` names nothing that exists. A warning at admission.",
-    Reason.CONFLICTED: "An older policy for the same sandboxes has the key or order, or leaves too few stages.",
+    Reason.CONFLICTED: "An older policy for the same sandboxes, or a baseline, has the key or order, leaves too few "
+    "stages, or selects what this declares `tls: skip`.",
 }
 
 CONDITION_REASONS: Final[Mapping[ConditionReason, str]] = {

@@ -50,7 +50,7 @@ SCOPE: Final = (
     Traffic(
         name="endpoints with tls: skip",
         is_inspected=False,
-        reason="they are never decrypted; a FailClosed selector that may match one is refused",
+        reason="they are never decrypted; a selector that covers one is refused",
     ),
     Traffic(
         name="phases other than PRE_CREDENTIALS",
