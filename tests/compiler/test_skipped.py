@@ -1,9 +1,12 @@
 """`tls: skip` and selectors: exact over every host, with an example; what cannot be decided counts as an overlap."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor_middleware.compiler import skipped
 from supervisor_middleware.compiler.binding import bind
 from supervisor_middleware.compiler.pipeline import compile_policy
 from supervisor_middleware.compiler.skipped import (
@@ -14,7 +17,7 @@ from supervisor_middleware.compiler.skipped import (
     pattern_of,
     selector_of,
 )
-from supervisor_middleware.model.host_sets import Budget, selector_overlap
+from supervisor_middleware.model.host_sets import SEARCH_STEPS, Budget, find_selected, selector_overlap
 from supervisor_middleware.model.limits import MAX_SKIPS
 from supervisor_middleware.model.revision import Skip
 from supervisor_middleware.model.violation import Reason
@@ -73,6 +76,35 @@ def test_many_that_cannot_be_decided_at_once_are_asked_about_one_by_one() -> Non
     selector = selector_of(INTRICATE, ALL_BUT)
     found = list(Overlaps(budget=Budget(1000)).hits(selector, skips("a.test", "**.x")))
     assert [(skip.host, host) for skip, host in found] == [("**.x", UNDECIDED)]
+
+
+def test_an_answer_counts_the_same_whether_it_is_found_or_remembered() -> None:
+    selector, endpoints = selector_of(("*.counted-once.test", "a*b.*.test"), ("x*.*.test",)), skips("**.test", "b.*")
+    first, second = Overlaps(), Overlaps()
+    assert list(first.hits(selector, endpoints)) == list(second.hits(selector, endpoints))
+    assert first.budget.left == second.budget.left < SEARCH_STEPS
+
+
+def test_what_is_dear_to_find_out_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = list[None]()
+
+    def find(**question: Any) -> str | None:
+        searches.append(None)
+        return find_selected(**question)
+
+    monkeypatch.setattr(skipped, "find_selected", find)
+    selector = selector_of(INTRICATE, (*ALL_BUT, "**.found-out-once.x"))
+    found = [list(Overlaps().hits(selector, skips("**.x"))) for _ in range(20)]
+    assert found == [[(skips("**.x")[0], UNDECIDED)]] * 20
+    assert len(searches) == 1
+
+
+def test_where_the_budget_is_gone_nothing_is_searched_but_what_is_spelled_out_is_told() -> None:
+    spent = Overlaps(budget=Budget(-1))
+    selector = selector_of(("*.never-searched.test",), ())
+    assert spent.of(selector, pattern_of("a.never-searched.test")) == "a.never-searched.test"
+    assert spent.of(selector, pattern_of("never.asked")) is None
+    assert spent.of(selector, pattern_of("a*.never-searched.test")) == UNDECIDED
 
 
 def test_a_policy_too_intricate_to_be_compared_is_refused_with_a_way_out() -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from supervisor_middleware.model.host_sets import Budget, TooComplex, find_selected, selector_overlap
+from supervisor_middleware.model.host_sets import SEARCH_STEPS, Budget, TooComplex, find_selected
 from supervisor_middleware.model.hosts import HostPattern, HostSelector, parse_patterns
 from supervisor_middleware.model.revision import Skip
 
@@ -23,7 +23,10 @@ UNDECIDED: Final = ""
 
 @dataclass(slots=True)
 class Overlaps:
-    """Answers within one budget, so that no policy can cost more than its share however it is written."""
+    """Answers within one budget, so that no policy can cost more than its share however it is written.
+
+    An answer counts the same whether it is found or remembered: who asked before makes no difference.
+    """
 
     budget: Budget = field(default_factory=Budget)
 
@@ -42,19 +45,21 @@ class Overlaps:
         names = tuple(pattern_of(s.host) for s in skips if not s.host.startswith("["))
         if len(names) < len(skips):
             return False
-        try:
-            return find_selected(inside=[[selector], [HostSelector(include=names)]], budget=self.budget) is None
-        except TooComplex:
-            return False
+        return self._common(selector, names) is None
 
     def of(self, selector: HostSelector, endpoint: HostPattern) -> str | None:
         """A host that both cover; None if there is none, `UNDECIDED` if nobody knows."""
         if (literal := str(endpoint)).startswith("["):
             return literal if selector.selects(literal) else None
-        try:
-            return selector_overlap(selector, endpoint, budget=self.budget)
-        except TooComplex:
-            return UNDECIDED
+        return self._common(selector, (endpoint,))
+
+    def _common(self, selector: HostSelector, endpoints: tuple[HostPattern, ...]) -> str | None:
+        """A host of any of them that the selector selects."""
+        if self.budget.left < 0 and all(any("*" in str(p) for p in side) for side in (selector.include, endpoints)):
+            return UNDECIDED  # only a search could tell; hosts that are spelled out cost nothing
+        host, steps = _searched(selector, endpoints)
+        self.budget.left -= steps
+        return host if self.budget.left >= 0 or not steps else UNDECIDED
 
 
 def for_example(host: str) -> str:
@@ -72,3 +77,17 @@ def selector_of(include: tuple[str, ...], exclude: tuple[str, ...]) -> HostSelec
 def pattern_of(host: str) -> HostPattern:
     """A `tls: skip` host as a draft or a revision keeps it: a pattern, or an IPv6 literal in brackets."""
     return HostPattern((host,) if host.startswith("[") else tuple(host.split(".")))
+
+
+@lru_cache(maxsize=16_384)
+def _searched(selector: HostSelector, endpoints: tuple[HostPattern, ...]) -> tuple[str | None, int]:
+    """The host and the steps to find it, which are the same each time.
+
+    A tenant's policies meet anew for each of its sandboxes that differ in labels: they must not cost that each time.
+    """
+    budget = Budget()
+    try:
+        host = find_selected(inside=[[selector], [HostSelector(include=endpoints)]], budget=budget)
+    except TooComplex:
+        return UNDECIDED, SEARCH_STEPS + 1
+    return host, SEARCH_STEPS - budget.left
