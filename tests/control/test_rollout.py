@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -163,6 +164,29 @@ def test_after_any_changes_it_is_what_a_new_composer_makes(sequence: list[World]
         for revision in world.revisions:
             assert sorted(found.matched[revision.uid]) == sorted(fresh.matched[revision.uid])
         assert found.generations.keys() == {s.key for s in world.sandboxes if s.namespace in world.namespaces}
+
+
+def test_an_attempt_that_breaks_off_half_way_leaves_nothing_behind() -> None:
+    composer, sandboxes = a_composer(), [a_sandbox(f"s{n}", labels={"n": str(n)}) for n in range(3)]
+    good = [a_revision(name="all"), a_revision(an_entry(order=1), name="one", labels={"n": "1"})]
+    broken = a_revision(an_entry(include=("no..pattern",), order=1), name="one", labels={"n": "1"})
+    composer.roll_out(sandboxes, good, namespaces=NAMESPACES, bindings=BINDINGS)
+    with pytest.raises(ValueError, match="empty label"):
+        composer.roll_out(sandboxes, [good[0], broken], namespaces=NAMESPACES, bindings=BINDINGS)
+    for revisions in (good[:1], good):
+        found = composer.roll_out(sandboxes, revisions, namespaces=NAMESPACES, bindings=BINDINGS)
+        fresh = a_composer().roll_out(sandboxes, revisions, namespaces=NAMESPACES, bindings=BINDINGS)
+        assert (found.generations, found.conflicts) == (fresh.generations, fresh.conflicts)
+
+
+def test_the_age_of_a_policy_is_news_although_nothing_it_says_changed() -> None:
+    composer, sandbox = a_composer(), a_sandbox()
+    one, two = (a_revision(name=name, created_at=NEWER) for name in ("one", "two"))
+    first = composer.roll_out([sandbox], [one, two], namespaces=NAMESPACES, bindings=BINDINGS)
+    assert first.conflicts.keys() == {two.uid}
+    older = replace(two, created_at=OLDER)
+    then = composer.roll_out([sandbox], [one, older], namespaces=NAMESPACES, bindings=BINDINGS)
+    assert then.conflicts.keys() == {one.uid}
 
 
 @given(st.lists(worlds(), min_size=1, max_size=3))

@@ -5,7 +5,8 @@ costs what the sandboxes cost that it concerns.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -43,8 +44,8 @@ class Matched:
         return self._selection.selected(uid)
 
 
-_Input: TypeAlias = tuple[str, str, str]
-"""UID, digest, and which entries cannot run: a digest does not cover that."""
+_Input: TypeAlias = tuple[str, str, str, str, str]
+"""UID and digest, and what no digest covers: which entries cannot run, the name, and the age, by which it stands."""
 _Inputs: TypeAlias = tuple[_Input, ...]
 
 
@@ -66,6 +67,11 @@ class Composer:
     def __init__(self, settings: CompilerSettings) -> None:
         """`settings` are fixed for a run."""
         self._settings = settings
+        self.compositions = 0
+        """How many generations were made so far: as many as there were distinct ones."""
+        self._forget()
+
+    def _forget(self) -> None:
         self._bindings: Bindings | None = None
         self._selection = Selection()
         self._composed: dict[_Inputs, _Composed] = {}
@@ -75,8 +81,6 @@ class Composer:
         self._told: dict[str, dict[_Inputs, tuple[Violation, ...]]] = {}
         self._conflicts: dict[str, Report] = {}
         self._doubtful: set[str] = set()
-        self.compositions = 0
-        """How many generations were made so far: as many as there were distinct ones."""
 
     def roll_out(
         self,
@@ -87,20 +91,31 @@ class Composer:
         bindings: Bindings,
     ) -> Rollout:
         """The generation of each sandbox."""
-        concerned = self._selection.update(sandboxes, revisions, namespaces)
-        if self._bindings is not None and self._bindings is not bindings:
-            concerned |= self._rebind(bindings.changed_since(self._bindings))
-        self._bindings = bindings
-        if concerned:
-            self._recompose(concerned, bindings)
+        with self._whole():
+            concerned = self._selection.update(sandboxes, revisions, namespaces)
+            if self._bindings is not None and self._bindings is not bindings:
+                concerned |= self._rebind(bindings.changed_since(self._bindings))
+            self._bindings = bindings
+            if concerned:
+                self._recompose(concerned, bindings)
         return self._rollout()
 
     def replace(self, revision: Revision, *, bindings: Bindings) -> Rollout:
         """The same after one policy changed and nothing else: it costs what its sandboxes cost."""
-        concerned = self._selection.put_revision(revision)
-        if concerned:
-            self._recompose(concerned, bindings)
+        with self._whole():
+            concerned = self._selection.put_revision(revision)
+            if concerned:
+                self._recompose(concerned, bindings)
         return self._rollout()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What breaks off half-way is forgotten: the next attempt would take it for done."""
+        try:
+            yield
+        except BaseException:
+            self._forget()
+            raise
 
     def _rollout(self) -> Rollout:
         return Rollout(generations=self._generations, matched=Matched(self._selection), conflicts=self._conflicts)
@@ -176,4 +191,4 @@ class Composer:
 
 def _input(revision: Revision) -> _Input:
     unresolved = ",".join(e.unresolved or "" for e in revision.entries)
-    return revision.uid, revision.digest, unresolved
+    return revision.uid, revision.digest, unresolved, str(revision.policy), revision.created_at.isoformat()
