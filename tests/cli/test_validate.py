@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_middleware.cli.offline import Options, gather
-from supervisor_middleware.cli.progress import Progress
+from supervisor_middleware.cli.offline.world import Options, gather
+from supervisor_middleware.cli.rendering.progress import Progress
+from supervisor_middleware.cli.rendering.reports import Form, Result, render
 from supervisor_middleware.cli.validate import result_of, run
-from supervisor_middleware.cli.validate_render import Form, Result, render
 from supervisor_middleware.middleware import serve
 from supervisor_middleware.model.settings import Knowledge, Loopback
 from supervisor_middleware.model.violation import Reason
@@ -257,7 +257,7 @@ class Terminal(io.StringIO):
 
 def test_progress_is_for_terminals_and_for_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.5, 2.0, 2.01, 3.0, 4.0, 5.0])
-    monkeypatch.setattr("supervisor_middleware.cli.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("supervisor_middleware.cli.rendering.progress.time.monotonic", lambda: next(clock))
     err = Terminal()
     progress = Progress(err)
     for done in range(4):
@@ -276,8 +276,8 @@ def test_progress_is_for_terminals_and_for_what_takes_time(monkeypatch: pytest.M
 
 
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor_middleware.cli.progress._QUIET_SECONDS", -1.0)
-    monkeypatch.setattr("supervisor_middleware.cli.progress._REDRAW_SECONDS", -1.0)
+    monkeypatch.setattr("supervisor_middleware.cli.rendering.progress._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("supervisor_middleware.cli.rendering.progress._REDRAW_SECONDS", -1.0)
     err = io.StringIO()
     progress = Progress(err)
     progress.read(1, 9)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
-from supervisor_middleware.cli.limit_words import meaning_of
+from supervisor_middleware.cli.capabilities.limits import meaning_of
 from supervisor_middleware.control.conditions import CLASSES, ConditionReason
 from supervisor_middleware.model import limits
 from supervisor_middleware.model.durations import format_duration

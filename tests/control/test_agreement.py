@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_middleware.cli.validate_judge import Registry as Folder
-from supervisor_middleware.cli.validate_judge import judge, policies_of
+from supervisor_middleware.cli.offline.judge import Registry as Folder
+from supervisor_middleware.cli.offline.judge import judge, policies_of
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.questions import questions
 from supervisor_middleware.control.admission import decide_review

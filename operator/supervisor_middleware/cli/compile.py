@@ -15,14 +15,14 @@ from typing import Final, TextIO, assert_never
 from rich.console import Console
 from rich.text import Text
 
-from supervisor_middleware.cli.invalid import complain, explain
-from supervisor_middleware.cli.offline import Options as Offline
-from supervisor_middleware.cli.offline import gathered
+from supervisor_middleware.cli.offline.complaints import complain, explain
+from supervisor_middleware.cli.offline.scopes import Scope, chosen_scopes
+from supervisor_middleware.cli.offline.world import Options as Offline
+from supervisor_middleware.cli.offline.world import gathered
 from supervisor_middleware.cli.options import Output
-from supervisor_middleware.cli.scopes import Scope, chosen_scopes
-from supervisor_middleware.cli.sizes import size_of
-from supervisor_middleware.cli.tables import table
-from supervisor_middleware.cli.yaml_output import dump_documents
+from supervisor_middleware.cli.rendering.sizes import size_of
+from supervisor_middleware.cli.rendering.tables import table
+from supervisor_middleware.cli.rendering.yaml_output import dump_documents
 from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.canonical import JsonObject, JsonValue, canonical, digest, parse, short
 from supervisor_middleware.model.durations import format_duration

@@ -12,7 +12,7 @@ import yaml
 
 from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.options import Output
-from supervisor_middleware.cli.tables import console, table
+from supervisor_middleware.cli.rendering.tables import console, table
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import parse_timeout
 from supervisor_middleware.model.identifiers import status_text

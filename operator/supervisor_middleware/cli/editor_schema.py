@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from supervisor_middleware.cli.simulate_cases import cases_schema
+from supervisor_middleware.cli.simulate.cases import cases_schema
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.identifiers import KEY_PATTERN
 from supervisor_middleware.model.resources import SPECS, SandboxSpec

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from supervisor_middleware.cli import commands_effects, commands_formats, commands_offline, commands_services
+from supervisor_middleware.cli.commands import effects, formats, policies, services
 from supervisor_middleware.errors import SupervisorMiddlewareError
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
@@ -32,10 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(commands_offline.commands)
-app.add_typer(commands_effects.commands)
-app.add_typer(commands_formats.commands)
-app.add_typer(commands_services.commands)
+app.add_typer(policies.commands)
+app.add_typer(effects.commands)
+app.add_typer(formats.commands)
+app.add_typer(services.commands)
 
 
 def main() -> None:

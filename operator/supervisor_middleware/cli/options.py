@@ -10,7 +10,8 @@ import typer
 from supervisor_middleware.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from supervisor_middleware.cli import offline, validate_render
+    from supervisor_middleware.cli.offline import world
+    from supervisor_middleware.cli.rendering import reports
 
 
 class Output(StrEnum):
@@ -66,9 +67,9 @@ def offline_options(
     live: bool = False,
     credentials: Path | None = None,
     allow_loopback: bool,
-) -> "offline.Options":
+) -> "world.Options":
     """What is read and how, of every command that judges a folder."""
-    from supervisor_middleware.cli.offline import Options
+    from supervisor_middleware.cli.offline.world import Options
     from supervisor_middleware.model.settings import Knowledge, Loopback
 
     return Options(
@@ -80,14 +81,14 @@ def offline_options(
     )
 
 
-def form_of(form: Form, output: Output) -> "validate_render.Form":
+def form_of(form: Form, output: Output) -> "reports.Form":
     """How it is shown, of the two options that say so.
 
     Raises:
         InvalidInput: they contradict each other.
     """
-    from supervisor_middleware.cli import validate_render
+    from supervisor_middleware.cli.rendering import reports
 
     if form is Form.GITHUB and output is not Output.TABLE:
         raise InvalidInput("--format github and --output exclude each other: annotations, or a value")
-    return validate_render.Form.GITHUB if form is Form.GITHUB else validate_render.Form(output.value)
+    return reports.Form.GITHUB if form is Form.GITHUB else reports.Form(output.value)

@@ -12,7 +12,7 @@ import yaml
 from rich.text import Text
 
 from supervisor_middleware.cli.options import Output
-from supervisor_middleware.cli.tables import Row, coloured, console, table
+from supervisor_middleware.cli.rendering.tables import Row, coloured, console, table
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.snapshot import POLICY_KINDS, Kind
 

@@ -7,8 +7,8 @@ that could not be asked.
 import sys
 from typing import TextIO
 
-from supervisor_middleware.cli.offline import Options, World, gathered
-from supervisor_middleware.cli.validate_render import Form, Result, render
+from supervisor_middleware.cli.offline.world import Options, World, gathered
+from supervisor_middleware.cli.rendering.reports import Form, Result, render
 from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.violation import Report
 

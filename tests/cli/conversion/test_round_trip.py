@@ -12,7 +12,7 @@ from supervisor_middleware.cli.conversion.pipeline import Names, Source, convert
 from supervisor_middleware.cli.conversion.registrations import ANNOTATIONS
 from supervisor_middleware.cli.conversion.remarks import Converted
 from supervisor_middleware.cli.conversion.targets import Target
-from supervisor_middleware.cli.yaml_output import dump_documents
+from supervisor_middleware.cli.rendering.yaml_output import dump_documents
 from supervisor_middleware.model.canonical import JsonValue
 from supervisor_middleware.model.identifiers import KEY_PATTERN
 from supervisor_middleware.sources.documents import read_documents

@@ -1,0 +1,1 @@
+"""`smw capabilities`: what this release bounds, inspects and leaves out."""

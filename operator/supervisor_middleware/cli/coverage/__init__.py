@@ -1,0 +1,1 @@
+"""`smw coverage`: which endpoints no middleware looks at."""

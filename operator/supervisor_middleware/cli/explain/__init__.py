@@ -1,0 +1,1 @@
+"""`smw explain`: what happens to requests to a host."""

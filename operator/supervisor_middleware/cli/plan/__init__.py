@@ -1,0 +1,1 @@
+"""`smw plan`: what a change to policies does."""

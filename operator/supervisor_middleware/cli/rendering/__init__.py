@@ -1,0 +1,1 @@
+"""Forms of output that several commands share."""

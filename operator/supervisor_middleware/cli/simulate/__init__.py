@@ -1,0 +1,1 @@
+"""`smw simulate`: a request through the chain, stage by stage."""

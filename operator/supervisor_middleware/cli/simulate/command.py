@@ -1,0 +1,180 @@
+"""`smw simulate`: a request through the chain, stage by stage; with cases, tests of a policy.
+
+The supervisor's own fold and runner, and the built-ins themselves, so it is what the proxy does. Services answer as
+the case says, or with --live for themselves.
+
+Exit codes: 0 all as expected, 1 a case differs or the policies are not valid, 2 it could not be told.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from supervisor_middleware.cli.identities import client_identity
+from supervisor_middleware.cli.offline.assumptions import Assumptions, assumptions_of, unknown_bindings
+from supervisor_middleware.cli.offline.complaints import complain, explain
+from supervisor_middleware.cli.offline.scopes import Scope
+from supervisor_middleware.cli.offline.world import Options as Offline
+from supervisor_middleware.cli.offline.world import World, gathered
+from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.simulate.answers import Answers, Services
+from supervisor_middleware.cli.simulate.cases import Case, CaseSpec, RequestSpec, read_cases
+from supervisor_middleware.cli.simulate.expect import Difference, differences
+from supervisor_middleware.cli.simulate.render import Bodies, Checked, Result, render
+from supervisor_middleware.cli.simulate.trace import Clock, trace
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.model.settings import Knowledge
+from supervisor_middleware.model.violation import Report, merge
+from supervisor_middleware.sources.files import list_files, read_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is simulated: `case`, a request given by options, or the cases of `files`.
+
+    `sandbox` is whose requests they are where a case does not say.
+    """
+
+    world: Offline
+    files: tuple[Path, ...] = ()
+    case: Case | None = None
+    sandbox: str = ""
+    form: Form = Form.TABLE
+    bodies: Bodies = Bodies.HIDDEN
+
+
+def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
+    """Simulate and show; returns the exit code."""
+    out, err = out or sys.stdout, err or sys.stderr
+    try:
+        cases, about_files = _cases(options)
+        world = gathered(options.world, err=err)
+        checked = () if about_files.violations else asyncio.run(_checked(cases, world, options))
+    except SupervisorMiddlewareError as error:
+        err.write(f"smw: {error}\n")
+        return 2
+    if about_files.violations:
+        explain(about_files, world, err)
+        return 2
+    complain(world, err)
+    result = Result(
+        checked=checked,
+        assumed=_assumed(checked, world),
+        is_valid=world.report.is_valid,
+        bodies=options.bodies,
+        is_single=options.case is not None,
+    )
+    render(result, options.form, out=out)
+    return 0 if result.is_as_expected else 1
+
+
+def given_case(
+    host: str,
+    *,
+    method: str,
+    path: str,
+    headers: Sequence[str],
+    body: str | None,
+    body_file: Path | None,
+) -> Case | None:
+    """The request that options describe; None without a host.
+
+    Raises:
+        InvalidInput: they make no sense.
+    """
+    if not host:
+        if method or headers or body is not None or body_file is not None:
+            raise InvalidInput("a request needs --host")
+        return None
+    if body is not None and body_file is not None:
+        raise InvalidInput("--body and --body-file exclude each other")
+    lines: dict[str, list[str]] = {}
+    for line in headers:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise InvalidInput("a --header has the form 'name: value'")
+        lines.setdefault(name.strip().lower(), []).append(value.strip())
+    request = RequestSpec(host=host, method=method, path=path, headers=dict(lines), body=body)
+    content = None if body_file is None else body_file.read_bytes()
+    return Case(spec=CaseSpec(name=host, request=request), given=content)
+
+
+def _cases(options: Options) -> tuple[tuple[Case, ...], Report]:
+    if (options.case is None) is (not options.files):
+        raise InvalidInput("give --cases or --host: what is to be simulated?")
+    if options.case is not None:
+        return (options.case,), Report()
+    listing = list_files(options.files)
+    if listing.missing:
+        raise InvalidInput(f"{', '.join(listing.missing)}: no such file or folder")
+    read = [read_cases(read_bytes(found), name=found.name) for found in listing.files]
+    return tuple(c for cases, _ in read for c in cases), merge(found for _, found in read)
+
+
+async def _checked(cases: Sequence[Case], world: World, options: Options) -> tuple[Checked, ...]:
+    is_live = options.world.knowledge is Knowledge.LIVE
+    services = Services(client_identity(options.world.credentials)) if is_live else None
+    assumptions, scopes = assumptions_of(world), world.scopes
+    try:
+        return tuple(
+            [
+                await _one(case, scopes, sandbox=options.sandbox, assumptions=assumptions, services=services)
+                for case in cases
+            ]
+        )
+    finally:
+        if services is not None:
+            await services.close()
+
+
+async def _one(
+    case: Case, scopes: Sequence[Scope], *, sandbox: str, assumptions: Assumptions, services: Services | None
+) -> Checked:
+    scope = scope_of(case.spec.sandbox or sandbox or None, scopes)
+    if isinstance(scope, Difference):
+        return Checked(case=case, differences=(scope,))
+    generation = assumptions.applied(scope.generation)
+    clock = Clock()
+    found = await trace(
+        case.spec.request,
+        generation,
+        content=case.content,
+        sandbox=scope.title,
+        sandbox_id=f"{scope.sandbox.namespace}/{scope.sandbox.name}",
+        choose=Answers(case.spec.answers, generation, services=services, clock=clock),
+        clock=clock,
+    )
+    return Checked(
+        case=case, trace=found, generation=generation, differences=differences(case.spec, found, generation)
+    )
+
+
+def scope_of(wanted: str | None, scopes: Sequence[Scope]) -> Scope | Difference:
+    """The sandbox that is meant: by name, by title, or by a namespace in which all run the same."""
+    found = [s for s in scopes if wanted is None or wanted in _names(s)]
+    exact = [s for s in found if wanted != s.sandbox.namespace] or found
+    if exact and all(s.generation == exact[0].generation for s in exact):
+        return exact[0]
+    titles = ", ".join(s.title for s in (found or scopes))
+    return Difference(
+        path="sandbox",
+        expected=wanted or "one sandbox, or several that run the same",
+        actual=f"name one of: {titles}" if titles else "there is no sandbox and no policy",
+    )
+
+
+def _names(scope: Scope) -> frozenset[str]:
+    sandbox = scope.sandbox
+    return frozenset((scope.title, f"{sandbox.namespace}/{sandbox.name}", sandbox.namespace))
+
+
+def _assumed(checked: Sequence[Checked], world: World) -> tuple[str, ...]:
+    """The bindings whose limits are assumed, as far as a chain has them."""
+    if world.settings.knowledge is Knowledge.LIVE:
+        return ()
+    unknown = set(unknown_bindings(s.generation for s in world.scopes))
+    used = {t.stage.binding for c in checked if c.trace is not None for t in c.trace.turns}
+    return tuple(sorted(unknown & used))
