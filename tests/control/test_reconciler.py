@@ -352,6 +352,18 @@ async def test_a_service_that_is_down_at_restart_changes_nothing_but_says_so() -
     assert control.world.notices == []
 
 
+async def test_a_no_to_a_policy_that_is_gone_is_no_longer_held_against_another() -> None:
+    control = await a_settled()
+    control.asker.verdicts[REDACTOR] = Rejected("not any more")
+    control.world.put(a_policy("same", namespace="team-b"))
+    await control.settle()
+    assert control.world.condition(POLICY, "Accepted") == ("False", "Invalid")
+    control.world.remove("uid-of-team-b-same")
+    await control.settle()
+    await control.settle()
+    assert control.world.condition(POLICY, "Accepted") == ("True", "Accepted")
+
+
 async def test_a_rejected_policy_stays_rejected_while_it_is_asked_again_after_a_restart() -> None:
     control = a_control(a_world())
     control.asker.verdicts[REDACTOR] = Rejected("no")

@@ -100,6 +100,16 @@ def test_what_nothing_refers_to_is_forgotten() -> None:
     assert catalog.is_unasked(a_key())
 
 
+def test_forgetting_a_no_is_news_and_forgetting_a_yes_is_none() -> None:
+    for verdict, news in ((Accepted(), 0), (Rejected("no"), 1), (DOWN, 1)):
+        catalog = answered(verdict)
+        before = catalog.version
+        catalog.keep(frozenset(), frozenset({a_key()}))
+        assert catalog.version == before
+        catalog.keep(frozenset(), frozenset())
+        assert catalog.version == before + news
+
+
 def test_reviews_of_what_is_never_stored_fill_no_memory_and_push_out_nothing_wanted() -> None:
     catalog = Catalog()
     catalog.keep(frozenset(), frozenset({a_key("wanted")}))

@@ -49,7 +49,7 @@ class Catalog:
         self._wanted: frozenset[VerdictKey] = frozenset()
         self._spare: deque[VerdictKey] = deque()
         self.version = 0
-        """Grows with every verdict: what was judged at the same version is still judged so."""
+        """Grows with every verdict, and with a no that is forgotten: what was judged at it is still judged so."""
 
     def description(self, connection: Connection, name: str) -> Known | None:
         """What is known of a service under this registration name."""
@@ -104,6 +104,8 @@ class Catalog:
     def keep(self, connections: frozenset[tuple[Connection, str]], verdicts: frozenset[VerdictKey]) -> None:
         """Forget what nothing refers to any more, so that memory follows the cluster, not its history."""
         self._descriptions = {k: v for k, v in self._descriptions.items() if k in connections}
+        # Whoever holds a yes from before was told of this no by another's question.
+        self.version += any(not isinstance(v, Accepted) for k, v in self._verdicts.items() if k not in verdicts)
         self._verdicts = {k: v for k, v in self._verdicts.items() if k in verdicts}
         self._asked = {k: v for k, v in self._asked.items() if k in verdicts}
         self._wanted = verdicts
