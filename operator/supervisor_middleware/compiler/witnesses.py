@@ -10,8 +10,9 @@ from functools import lru_cache
 from itertools import combinations, product
 from typing import Final
 
+from supervisor_middleware.compiler.skipped import selector_of
 from supervisor_middleware.model.host_sets import Budget, find_selected
-from supervisor_middleware.model.hosts import HostPattern, HostSelector, normalize_host, parse_patterns
+from supervisor_middleware.model.hosts import HostPattern, HostSelector, normalize_host
 
 _SEARCH_STEPS: Final = 5_000
 """Some hundredths of a second: a warning is not worth more, and nobody is worse off without one."""
@@ -19,7 +20,7 @@ _SEARCH_STEPS: Final = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """A selector, and for each pattern it includes the host that anybody would think of."""
+    """A selector, and of its hosts those that anybody would think of: one for each pattern it includes."""
 
     selector: HostSelector
     likely: tuple[str, ...]
@@ -40,16 +41,18 @@ class Witnesses:
         selectors = [s.selector for s in selections]
         if not all(_may_meet(a, b) for a, b in combinations(selectors, 2)):
             return None
-        for host in (host for selection in selections for host in selection.likely):
-            if all(selector.selects(host) for selector in selectors):
-                return host
+        for selection in selections:
+            others = [s for s in selectors if s is not selection.selector]
+            for host in selection.likely:
+                if all(selector.selects(host) for selector in others):
+                    return host
         return find_selected(inside=[[selector] for selector in selectors], budget=self.budget)
 
 
 @lru_cache(maxsize=4096)
 def selection_of(include: tuple[str, ...], exclude: tuple[str, ...] = ()) -> Selection:
     """Of patterns that are known to be valid."""
-    return select(HostSelector(include=parse_patterns(include), exclude=parse_patterns(exclude)))
+    return select(selector_of(include, exclude))
 
 
 def select(selector: HostSelector) -> Selection:
@@ -61,9 +64,11 @@ def _likely(selector: HostSelector) -> Iterator[str]:
     for pattern in selector.include:
         labels = ("a" if label == "**" else label.replace("*", "a") for label in pattern.labels)
         try:
-            yield normalize_host(".".join(labels))
+            host = normalize_host(".".join(labels))
         except ValueError:  # such as a.1, which would be an address
             continue
+        if not any(excluded.matches(host) for excluded in selector.exclude):
+            yield host
 
 
 def _may_meet(one: HostSelector, other: HostSelector) -> bool:
