@@ -64,9 +64,6 @@ def guarding(stages: Iterable[Stage]) -> tuple[HostSelector, ...]:
 
 def reach(selectors: Sequence[HostSelector], endpoint: HostPattern, *, budget: Budget) -> Reach:
     """How much of `endpoint`, a pattern or an IPv6 literal, the selectors together cover."""
-    if is_literal(endpoint):
-        is_selected = any(s.selects(str(endpoint)) for s in selectors)
-        return Reach(extent=Extent.ALL) if is_selected else Reach(extent=Extent.NONE, missed=str(endpoint))
     whole = [HostSelector(include=(endpoint,))]
     try:
         missed = find_selected(inside=[whole], outside=selectors, budget=budget)
@@ -80,18 +77,10 @@ def reach(selectors: Sequence[HostSelector], endpoint: HostPattern, *, budget: B
 
 def meets(selector: HostSelector, endpoints: Sequence[HostPattern], *, budget: Budget) -> bool:
     """Whether `selector` selects a host of one of the endpoints; it does if that cannot be decided."""
-    if any(selector.selects(str(e)) for e in endpoints if is_literal(e)):
-        return True
-    names = HostSelector(include=tuple(e for e in endpoints if not is_literal(e)))
     try:
-        return find_selected(inside=[[selector], [names]], budget=budget) is not None
+        return find_selected(inside=[[selector], [HostSelector(include=tuple(endpoints))]], budget=budget) is not None
     except TooComplex:
         return True
-
-
-def is_literal(endpoint: HostPattern) -> bool:
-    """Whether it is an IPv6 literal, one host that no pattern spells out."""
-    return str(endpoint).startswith("[")
 
 
 def worst_case(stages: Iterable[Stage], *, budget: Budget | None = None) -> WorstCase:
