@@ -1,7 +1,10 @@
 """The control loop over a cluster in memory: what becomes true, in which order, and what never moves anything."""
 
 import asyncio
+import threading
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -42,6 +45,18 @@ async def a_settled() -> Control:
 def an_edit(number: int = 0) -> Stored:
     """The policy with another config."""
     return a_policy(config={"pattern": "canary", "n": number})
+
+
+class Seen(dict[str, Any]):
+    """A mapping that knows in which threads it was read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.threads = set[int]()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.threads.add(threading.get_ident())
+        return super().get(key, default)
 
 
 # ------------------------------------------------------------------------------------------------------- commit order
@@ -350,6 +365,15 @@ async def test_a_service_that_is_down_at_restart_changes_nothing_but_says_so() -
     assert control.world.condition("uid-of-acme", "Accepted") == ("True", "Accepted")
     assert control.world.condition(POLICY, "Accepted") == ("True", "Accepted")
     assert control.world.notices == []
+
+
+async def test_policies_are_judged_and_matched_off_the_loop_so_that_intricate_ones_hold_up_no_stream() -> None:
+    spec, labels = Seen(a_policy(selector={"matchLabels": {"app": "x"}}).spec), Seen({"app": "x"})
+    sandbox = replace(a_sandbox(), labels=labels)
+    await a_control(FakeWorld(policies=[a_policy(spec=spec)], sandboxes=[sandbox])).settle()
+    for seen in (spec, labels):
+        assert seen.threads
+        assert threading.get_ident() not in seen.threads
 
 
 async def test_a_no_to_a_policy_that_is_gone_is_no_longer_held_against_another() -> None:

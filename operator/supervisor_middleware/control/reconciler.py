@@ -125,11 +125,10 @@ class Reconciler:
             return
         now = self._now()
         self._writer.begin_pass(frozenset(s.uid for s in (*snapshot.policies, *snapshot.registrations)))
-        await self._read_ahead(snapshot)
-        decisions = self._decide(snapshot)
+        decisions = await self._decide(snapshot)
         self._inquiries.pursue(decisions)
         if frozen := await self._commit_registrations(decisions, now=now):
-            decisions = self._decide(snapshot, frozen=frozen)
+            decisions = await self._decide(snapshot, frozen=frozen)
         accepted, rollout = await self._commit_policies(snapshot, decisions, now=now)
         await self._distributor.publish(rollout.generations)
         self.has_published.set()
@@ -147,15 +146,9 @@ class Reconciler:
         due = (owner.next_due() for owner in (self._inquiries, self._leaving, self._writer))
         return min((d for d in due if d is not None), default=None)
 
-    async def _read_ahead(self, snapshot: Snapshot) -> None:
-        """Read what is new, with a turn for everybody else between two policies: streams go on meanwhile."""
-        for stored in snapshot.policies:
-            if not self._judge.knows(stored):
-                self._judge.read(stored)
-                await asyncio.sleep(0)
-
-    def _decide(self, snapshot: Snapshot, *, frozen: frozenset[str] = frozenset()) -> Decisions:
-        return decide(snapshot, self._inquiries.catalog, judge=self._judge, frozen=frozen)
+    async def _decide(self, snapshot: Snapshot, *, frozen: frozenset[str] = frozenset()) -> Decisions:
+        """Off the loop: many intricate policies may be new at once, and streams and reviews go on meanwhile."""
+        return await asyncio.to_thread(decide, snapshot, self._inquiries.catalog, judge=self._judge, frozen=frozen)
 
     async def _commit_registrations(self, decisions: Decisions, *, now: datetime) -> frozenset[str]:
         """Write what is newly accepted; returns those (by UID) that stay on what they had."""
@@ -171,7 +164,7 @@ class Reconciler:
         saved = await self._save(snapshot, decisions)
         wanted = {**accepted, **saved}
         leaving = self._leaves(decisions, wanted, now=now)
-        rollout = self._roll_out(snapshot, decisions, leaving)
+        rollout = await self._roll_out(snapshot, decisions, leaving)
         fresh = [p for p in decisions.policies if p.stored.uid in saved]
         standings = self._statuses.standings(fresh, wanted, rollout, bindings=decisions.registry.bindings)
         written = await self._statuses.write_policies(fresh, standings, now=now)
@@ -181,7 +174,7 @@ class Reconciler:
         if len(committed) < len(fresh):
             wanted = {**accepted, **{uid: stored for uid, stored in saved.items() if uid in committed}}
             leaving = self._leaves(decisions, wanted, now=now)
-            rollout = self._roll_out(snapshot, decisions, leaving)
+            rollout = await self._roll_out(snapshot, decisions, leaving)
         self._leaving = leaving
         return wanted, rollout
 
@@ -218,8 +211,9 @@ class Reconciler:
         }
         return self._leaving.after(in_force, fallbacks, now=now)
 
-    def _roll_out(self, snapshot: Snapshot, decisions: Decisions, leaving: Leaving) -> Rollout:
-        return self._composer.roll_out(
+    async def _roll_out(self, snapshot: Snapshot, decisions: Decisions, leaving: Leaving) -> Rollout:
+        return await asyncio.to_thread(
+            self._composer.roll_out,
             snapshot.sandboxes,
             leaving.applying,
             namespaces=snapshot.namespaces,
