@@ -20,8 +20,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from supervisor_middleware.cli.offline.world import Options, gather
+from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.cli.rendering.progress import Progress
-from supervisor_middleware.cli.rendering.reports import Form, render
+from supervisor_middleware.cli.rendering.reports import render
 from supervisor_middleware.cli.validate import result_of
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.wire.codec import ManifestUndecodable, decode_manifest, encode_manifest

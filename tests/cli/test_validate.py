@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from supervisor_middleware.cli.offline.world import Options, gather
+from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.cli.rendering.progress import Progress
-from supervisor_middleware.cli.rendering.reports import Form, Result, render
+from supervisor_middleware.cli.rendering.reports import Result, render
 from supervisor_middleware.cli.validate import result_of, run
 from supervisor_middleware.middleware import serve
 from supervisor_middleware.model.settings import Knowledge, Loopback

@@ -5,12 +5,12 @@ Configs may hold secrets and the output goes to logs: without being asked it sho
 Exit codes: 0, 1 the policies are not valid (the report is all there is then), 2 it could not be told.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TextIO, assert_never
+from functools import partial
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -20,9 +20,9 @@ from supervisor_middleware.cli.offline.scopes import Scope, chosen_scopes
 from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import gathered
 from supervisor_middleware.cli.options import Output
-from supervisor_middleware.cli.rendering.sizes import size_of
+from supervisor_middleware.cli.rendering.forms import Form, write
+from supervisor_middleware.cli.rendering.sizes import counted, size_of
 from supervisor_middleware.cli.rendering.tables import table
-from supervisor_middleware.cli.rendering.yaml_output import dump_documents
 from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.canonical import JsonObject, JsonValue, canonical, digest, parse, short
 from supervisor_middleware.model.durations import format_duration
@@ -93,26 +93,15 @@ def compiled_of(scopes: Sequence[Scope]) -> tuple[Compiled, ...]:
 
 def render(compiled: Sequence[Compiled], options: Options, *, out: TextIO) -> None:
     """Write it to `out`."""
-    value: JsonObject = {
-        "schemaVersion": SCHEMA_VERSION,
-        "generations": [_value(c, options.configs) for c in compiled],
-    }
-    match options.output:
-        case Output.YAML:
-            out.write(dump_documents([value]))
-        case Output.JSON:
-            out.write(json.dumps(value, indent=2) + "\n")
-        case Output.TABLE:
-            console = Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
-            for item in compiled:
-                _table(item, console)
-            generations, scopes = len(compiled), sum(len(c.scopes) for c in compiled)
-            console.print(f"{_count(generations, 'generation')}, {_count(scopes, 'scope')}")
-        case _:
-            assert_never(options.output)
+    people, machines = partial(_tables, compiled), partial(_values, compiled, options.configs)
+    write(Form(options.output), out=out, people=people, machines=machines)
 
 
 # ---------------------------------------------------------------------------------------------------- for machines
+
+
+def _values(compiled: Sequence[Compiled], configs: Configs) -> JsonObject:
+    return {"schemaVersion": SCHEMA_VERSION, "generations": [_value(c, configs) for c in compiled]}
 
 
 def _value(compiled: Compiled, configs: Configs) -> JsonObject:
@@ -169,6 +158,13 @@ def _in_reading_order(stage: JsonObject) -> JsonObject:
 # ------------------------------------------------------------------------------------------------------ for people
 
 
+def _tables(compiled: Sequence[Compiled], console: Console) -> None:
+    for item in compiled:
+        _table(item, console)
+    scopes = sum(len(c.scopes) for c in compiled)
+    console.print(f"{counted(len(compiled), 'generation')}, {counted(scopes, 'scope')}")
+
+
 def _table(compiled: Compiled, console: Console) -> None:
     for scope in compiled.scopes:
         console.print(Text(scope.title, style="bold"))
@@ -208,7 +204,3 @@ def _hosts(selector: HostSelector) -> str:
 def _few(patterns: Sequence[str]) -> str:
     more = len(patterns) - _SHOWN_PATTERNS
     return ", ".join(patterns[:_SHOWN_PATTERNS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,7 +11,7 @@ from supervisor_middleware.errors import InvalidInput
 
 if TYPE_CHECKING:
     from supervisor_middleware.cli.offline import world
-    from supervisor_middleware.cli.rendering import reports
+    from supervisor_middleware.cli.rendering import forms
 
 
 class Output(StrEnum):
@@ -81,14 +81,14 @@ def offline_options(
     )
 
 
-def form_of(form: Form, output: Output) -> "reports.Form":
+def form_of(form: Form, output: Output) -> "forms.Form":
     """How it is shown, of the two options that say so.
 
     Raises:
         InvalidInput: they contradict each other.
     """
-    from supervisor_middleware.cli.rendering import reports
+    from supervisor_middleware.cli.rendering import forms
 
     if form is Form.GITHUB and output is not Output.TABLE:
         raise InvalidInput("--format github and --output exclude each other: annotations, or a value")
-    return reports.Form.GITHUB if form is Form.GITHUB else reports.Form(output.value)
+    return forms.Form.GITHUB if form is Form.GITHUB else forms.Form(output.value)

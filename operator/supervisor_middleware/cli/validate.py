@@ -8,7 +8,8 @@ import sys
 from typing import TextIO
 
 from supervisor_middleware.cli.offline.world import Options, World, gathered
-from supervisor_middleware.cli.rendering.reports import Form, Result, render
+from supervisor_middleware.cli.rendering.forms import Form
+from supervisor_middleware.cli.rendering.reports import Result, render
 from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.violation import Report
 

@@ -5,6 +5,7 @@ Exit codes: 0 nothing was lost, 1 something was (the result is written all the s
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from typing import Final
 
 import tomli_w
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.conversion.pipeline import Names, Source, convert
@@ -21,7 +21,7 @@ from supervisor_middleware.cli.conversion.registrations import AT, bundle_paths
 from supervisor_middleware.cli.conversion.remarks import Converted, Grade, Remark
 from supervisor_middleware.cli.conversion.targets import Target
 from supervisor_middleware.cli.options import Written
-from supervisor_middleware.cli.rendering.tables import table
+from supervisor_middleware.cli.rendering.tables import console, table
 from supervisor_middleware.cli.rendering.yaml_output import dump_documents
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import JsonObject
@@ -123,5 +123,4 @@ def _report(remarks: Sequence[Remark]) -> None:
     if not remarks:
         return
     rows = [(Text(r.grade.value, style=_COLOURS[r.grade]), r.subject, r.path or "-", r.message) for r in remarks]
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    console.print(table(("REPORT", "OF", "FIELD", "WHY"), rows))
+    console(sys.stderr).print(table(("REPORT", "OF", "FIELD", "WHY"), rows))

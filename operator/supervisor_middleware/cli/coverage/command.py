@@ -15,7 +15,7 @@ from supervisor_middleware.cli.offline.complaints import complain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
-from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.compiler.endpoints import ANY_HOST, EndpointDraft
 from supervisor_middleware.compiler.inspection import guarding, guards, meets, reach
 from supervisor_middleware.errors import SupervisorMiddlewareError

@@ -1,17 +1,17 @@
 """What `smw coverage` shows: endpoints and the stages that look at them, for people, machines and a pull request."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TextIO, assert_never
+from functools import partial
+from typing import Final, TextIO
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.capabilities.words import SCOPE
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
-from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.rendering.forms import Form, write
+from supervisor_middleware.cli.rendering.sizes import counted
 from supervisor_middleware.cli.rendering.tables import table
 from supervisor_middleware.compiler.inspection import Extent, Reach
 from supervisor_middleware.compiler.skipped import UNDECIDED
@@ -94,25 +94,21 @@ class Coverage:
         endpoints = {(e.policy, e.path): e.is_skipped for g in self.groups for e in g.endpoints}
         dead = {(d.stage.policy, d.stage.key) for g in self.groups for d in g.dead}
         return (
-            f"{_count(sum(len(g.titles) for g in self.groups), 'scope')}, {_count(len(endpoints), 'endpoint')}: "
+            f"{counted(sum(len(g.titles) for g in self.groups), 'scope')}, {counted(len(endpoints), 'endpoint')}: "
             f"{len(self.uncovered)} not covered, {sum(endpoints.values())} with tls: skip; "
-            f"{_count(len(dead), 'dead config')}"
+            f"{counted(len(dead), 'dead config')}"
         )
 
 
 def render(coverage: Coverage, form: Form, *, locate: Callable[[Subject, str], Location | None], out: TextIO) -> None:
     """Write `coverage` to `out`; colours only if it is a terminal."""
-    match form:
-        case Form.TABLE:
-            _text(coverage, Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False))
-        case Form.JSON:
-            out.write(json.dumps(_value(coverage), indent=2) + "\n")
-        case Form.YAML:
-            out.write(yaml.safe_dump(_value(coverage), sort_keys=False))
-        case Form.GITHUB:
-            out.writelines(f"{line}\n" for line in _annotations(coverage, locate))
-        case _:
-            assert_never(form)
+    write(
+        form,
+        out=out,
+        people=partial(_text, coverage),
+        machines=partial(_value, coverage),
+        annotations=partial(_annotations, coverage, locate),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ for people
@@ -195,8 +191,7 @@ def _annotations(coverage: Coverage, locate: Callable[[Subject, str], Location |
             Level.WARNING,
             f"{endpoint.policy}: {_host(endpoint)} is not inspected as a whole{_missing(endpoint)}",
             title="Uncovered",
-            file=None if where is None else where.file,
-            line=1 if where is None else where.line,
+            where=where,
         )
     yield plain(coverage.summary)
 
@@ -204,7 +199,3 @@ def _annotations(coverage: Coverage, locate: Callable[[Subject, str], Location |
 def _missing(endpoint: Endpoint) -> str:
     missed = None if endpoint.reach is None else endpoint.reach.missed
     return f", for example {missed}" if missed else f" ({endpoint.verdict})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,19 +1,19 @@
 """What `smw explain` shows of a host: the chain in its order, what is left out, and what happens on failure."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final, TextIO, assert_never
+from functools import partial
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.options import Output
+from supervisor_middleware.cli.rendering.forms import Form, write
 from supervisor_middleware.cli.rendering.sizes import size_of
 from supervisor_middleware.cli.rendering.tables import table
-from supervisor_middleware.cli.rendering.yaml_output import dump_documents
 from supervisor_middleware.compiler.endpoints import EndpointDraft
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.durations import format_duration
@@ -111,15 +111,8 @@ class Explanation:
 
 def render(explanation: Explanation, output: Output, *, out: TextIO) -> None:
     """Write it to `out`; colours only if it is a terminal."""
-    match output:
-        case Output.TABLE:
-            _text(explanation, Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False))
-        case Output.JSON:
-            out.write(json.dumps(_value(explanation), indent=2) + "\n")
-        case Output.YAML:
-            out.write(dump_documents([_value(explanation)]))
-        case _:
-            assert_never(output)
+    people, machines = partial(_text, explanation), partial(_value, explanation)
+    write(Form(output), out=out, people=people, machines=machines)
 
 
 # ------------------------------------------------------------------------------------------------------ for people

@@ -3,7 +3,8 @@
 from typing import TextIO
 
 from supervisor_middleware.cli.offline.world import World
-from supervisor_middleware.cli.rendering.reports import Form, Result, render
+from supervisor_middleware.cli.rendering.forms import Form
+from supervisor_middleware.cli.rendering.reports import Result, render
 from supervisor_middleware.model.violation import Report
 
 

@@ -19,7 +19,7 @@ from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
 from supervisor_middleware.cli.plan.render import Effect, ObjectChange, Plan, render
 from supervisor_middleware.cli.plan.words import Mark
-from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.compiler.composition import compose
 from supervisor_middleware.compiler.differences import difference
 from supervisor_middleware.compiler.structure import path_of

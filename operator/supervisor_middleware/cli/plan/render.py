@@ -1,17 +1,17 @@
 """What `smw plan` shows: what comes (+), goes (-) and changes (~), for people, machines and a pull request."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, TextIO, assert_never
+from functools import partial
+from typing import Final, TextIO
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.plan.words import Mark, Row, rows_of, value_of
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
-from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.rendering.forms import Form, write
+from supervisor_middleware.cli.rendering.sizes import counted
 from supervisor_middleware.compiler.differences import Difference
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.violation import Subject
@@ -68,11 +68,11 @@ class Plan:
         objects = ", ".join(f"{marks.count(mark)} {word}" for mark, word in _WORDS.items() if mark in marks)
         scopes = sum(len(e.titles) for e in self.effects)
         lesser = sum(len(e.titles) for e in self.effects if e.is_loss)
-        found = [f"objects: {objects}" if objects else "no object changes", f"{_count(scopes, 'scope')} affected"]
+        found = [f"objects: {objects}" if objects else "no object changes", f"{counted(scopes, 'scope')} affected"]
         if lesser:
             found.append(f"{lesser} protected less")
         if self.conflicted:
-            found.append(f"{_count(len(self.conflicted), 'policy', 'policies')} newly in conflict")
+            found.append(f"{counted(len(self.conflicted), 'policy', 'policies')} newly in conflict")
         return "; ".join(found if self.is_valid else [*found, "not valid"])
 
 
@@ -82,17 +82,13 @@ Locate = Callable[[Subject, str], Location | None]
 
 def render(plan: Plan, form: Form, *, locate: Locate, out: TextIO) -> None:
     """Write `plan` to `out`; colours only if it is a terminal."""
-    match form:
-        case Form.TABLE:
-            _text(plan, Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False))
-        case Form.JSON:
-            out.write(json.dumps(_value(plan), indent=2) + "\n")
-        case Form.YAML:
-            out.write(yaml.safe_dump(_value(plan), sort_keys=False))
-        case Form.GITHUB:
-            out.writelines(f"{line}\n" for line in _annotations(plan, locate))
-        case _:
-            assert_never(form)
+    write(
+        form,
+        out=out,
+        people=partial(_text, plan),
+        machines=partial(_value, plan),
+        annotations=partial(_annotations, plan, locate),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ for people
@@ -176,17 +172,11 @@ def _annotations(plan: Plan, locate: Locate) -> Iterator[str]:
             if row.is_loss:
                 yield annotation(Level.WARNING, f"{scopes}: {row.kind} {row.name} {row.text}", title="Protected less")
     for subject in plan.conflicted:
-        where = locate(subject, "")
         yield annotation(
             Level.ERROR,
             f"{subject} is newly in conflict",
             title="Conflicted",
-            file=None if where is None else where.file,
-            line=1 if where is None else where.line,
+            where=locate(subject, ""),
         )
     yield annotation(Level.NOTICE, plan.summary, title="smw plan")
     yield plain(plan.summary)
-
-
-def _count(number: int, noun: str, nouns: str = "") -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {nouns or noun + 's'}"

@@ -5,6 +5,8 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from enum import StrEnum
 
+from supervisor_middleware.sources.folder import Location
+
 
 class Level(StrEnum):
     """How loud a remark is."""
@@ -14,9 +16,9 @@ class Level(StrEnum):
     NOTICE = "notice"
 
 
-def annotation(level: Level, text: str, *, title: str, file: str | None = None, line: int = 1) -> str:
-    """One remark; without a file it stands with the run itself."""
-    place = "" if file is None else f"file={_property(file)},line={line},"
+def annotation(level: Level, text: str, *, title: str, where: Location | None = None) -> str:
+    """One remark; without a place it stands with the run itself."""
+    place = "" if where is None else f"file={_property(where.file)},line={where.line},"
     return f"::{level.value} {place}title={_property(title)}::{plain(text)}"
 
 

@@ -1,30 +1,21 @@
 """What `smw validate` shows. The same findings for people, for machines and on a pull request."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final, TextIO, assert_never
+from functools import partial
+from typing import Any, Final, TextIO
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
+from supervisor_middleware.cli.rendering.forms import Form, write
+from supervisor_middleware.cli.rendering.sizes import counted
 from supervisor_middleware.model.violation import Advice, Report, Subject, Violation
 from supervisor_middleware.sources.assembly import FILE
 from supervisor_middleware.sources.folder import Location
 
 SCHEMA_VERSION: Final = 1
-
-
-class Form(StrEnum):
-    """How the result is shown."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    GITHUB = "github"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +31,26 @@ class Result:
     def summary(self) -> str:
         """One line."""
         return (
-            f"{_count(self.objects, 'object')}, {_count(len(self.report.violations), 'violation')}, "
-            f"{_count(len(self.report.warnings), 'warning')}, {_count(self.skipped, 'foreign object')} skipped"
+            f"{counted(self.objects, 'object')}, {counted(len(self.report.violations), 'violation')}, "
+            f"{counted(len(self.report.warnings), 'warning')}, {counted(self.skipped, 'foreign object')} skipped"
         )
 
 
 def render(result: Result, form: Form, *, out: TextIO) -> None:
     """Write `result` to `out`; colours only if it is a terminal."""
-    match form:
-        case Form.TABLE:
-            _table(result, out)
-        case Form.JSON:
-            out.write(json.dumps(_value(result), indent=2) + "\n")
-        case Form.YAML:
-            out.write(yaml.safe_dump(_value(result), sort_keys=False, allow_unicode=True))
-        case Form.GITHUB:
-            out.writelines(f"{line}\n" for line in _annotations(result))
-        case _:
-            assert_never(form)
+    write(
+        form,
+        out=out,
+        people=partial(_table, result),
+        machines=partial(_value, result),
+        annotations=partial(_annotations, result),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ for people
 
 
-def _table(result: Result, out: TextIO) -> None:
-    console = Console(file=out, highlight=False, soft_wrap=True)
+def _table(result: Result, console: Console) -> None:
     for subject, findings in _by_subject(result.report).items():
         console.print(_heading(subject, result))
         rows = sorted(((_line(f, result), f) for f in findings), key=lambda row: (len(row[0]), row[0]))
@@ -99,7 +85,7 @@ def _line(finding: Violation | Advice, result: Result) -> str:
 # ---------------------------------------------------------------------------------------------------- for machines
 
 
-def _value(result: Result) -> Mapping[str, Any]:
+def _value(result: Result) -> dict[str, Any]:
     return {
         "schemaVersion": SCHEMA_VERSION,
         "valid": result.report.is_valid,
@@ -140,8 +126,7 @@ def _annotations(result: Result) -> Iterator[str]:
             Level.ERROR if isinstance(finding, Violation) else Level.WARNING,
             _text(finding) if finding.subject.kind == FILE else f"{finding.subject}: {_text(finding)}",
             title=finding.reason.value if isinstance(finding, Violation) else "Advice",
-            file=None if where is None else where.file,
-            line=1 if where is None else where.line,
+            where=where,
         )
     yield plain(result.summary)
 
@@ -178,7 +163,3 @@ def _text(finding: Violation | Advice) -> str:
     rest = whole.removeprefix(finding.path).removeprefix(": ")
     path = _path(finding)
     return f"{path}: {rest}" if path else rest
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

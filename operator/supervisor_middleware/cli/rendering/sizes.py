@@ -1,6 +1,11 @@
-"""Sizes as people read them. PURE."""
+"""Sizes and numbers as people read them. PURE."""
 
 from supervisor_middleware.model.limits import KIB, MIB
+
+
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """`1 case`, `2 cases`; `nouns` where an s is not enough."""
+    return f"{number} {noun}" if number == 1 else f"{number} {nouns or noun + 's'}"
 
 
 def size_of(count: int) -> str:

@@ -1,7 +1,7 @@
 """Tables for people, as kubectl has them: one line a row however narrow the terminal, colours only on one."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TextIO, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -12,9 +12,9 @@ Row: TypeAlias = Sequence[str | Text]
 _GAP: Final = "  "
 
 
-def console() -> Console:
-    """Standard output: never wrapped, coloured only on a terminal and without NO_COLOR."""
-    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+def console(out: TextIO | None = None) -> Console:
+    """On `out`, or standard output: never wrapped, coloured only on a terminal and without NO_COLOR."""
+    return Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Row]) -> Text:

@@ -19,7 +19,7 @@ from supervisor_middleware.cli.offline.complaints import complain, explain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
-from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.cli.simulate.answers import Answers, Services
 from supervisor_middleware.cli.simulate.cases import Case, CaseSpec, RequestSpec, read_cases
 from supervisor_middleware.cli.simulate.expect import Difference, differences

@@ -3,24 +3,25 @@
 Sizes and names by default; bodies, header values and metadata only where they are asked for, since output is logged.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TextIO, assert_never
+from functools import partial
+from typing import Final, TextIO
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
-from supervisor_middleware.cli.rendering.reports import Form
+from supervisor_middleware.cli.rendering.forms import Form, write
+from supervisor_middleware.cli.rendering.sizes import counted
 from supervisor_middleware.cli.simulate.cases import Case
 from supervisor_middleware.cli.simulate.expect import Difference
 from supervisor_middleware.cli.simulate.trace import Trace
 from supervisor_middleware.cli.simulate.words import HIDDEN, outcome_words, trace_lines, value_of
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.generation import Generation
+from supervisor_middleware.sources.folder import Location
 
 SCHEMA_VERSION: Final = 1
 
@@ -71,24 +72,19 @@ class Result:
     def summary(self) -> str:
         """One line."""
         number = len(self.checked)
-        noun = "case" if number == 1 else "cases"
-        text = f"{number} {noun}, {number - self.failed} as expected, {self.failed} not"
+        text = f"{counted(number, 'case')}, {number - self.failed} as expected, {self.failed} not"
         return text if self.is_valid else f"{text}; the policies are not valid"
 
 
 def render(result: Result, form: Form, *, out: TextIO) -> None:
     """Write `result` to `out`; colours only if it is a terminal."""
-    match form:
-        case Form.TABLE:
-            _text(result, Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False))
-        case Form.JSON:
-            out.write(json.dumps(_value(result), indent=2, ensure_ascii=False) + "\n")
-        case Form.YAML:
-            out.write(yaml.safe_dump(_value(result), sort_keys=False, allow_unicode=True))
-        case Form.GITHUB:
-            out.writelines(f"{line}\n" for line in _annotations(result))
-        case _:
-            assert_never(form)
+    write(
+        form,
+        out=out,
+        people=partial(_text, result),
+        machines=partial(_value, result),
+        annotations=partial(_annotations, result),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ for people
@@ -189,7 +185,10 @@ def _annotations(result: Result) -> Iterator[str]:
                 Level.ERROR,
                 f"{difference.path}: expected {expected}, actual {actual}",
                 title=checked.case.spec.name,
-                file=checked.case.file or None,
-                line=checked.case.line_of(difference.path),
+                where=_where(checked.case, difference),
             )
     yield plain(result.summary)
+
+
+def _where(case: Case, difference: Difference) -> Location | None:
+    return Location(file=case.file, line=case.line_of(difference.path)) if case.file else None
