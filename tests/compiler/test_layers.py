@@ -13,15 +13,17 @@ from supervisor_middleware.compiler.composition import compose, selects
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.skipped import selector_of
 from supervisor_middleware.model.evaluation import OnError
-from supervisor_middleware.model.generation import MAX_SHARED_STAGES, Generation, Stage, seal, unseal
+from supervisor_middleware.model.generation import MAX_SHARED_STAGES, Generation, Sealed, Stage, seal, unseal
 from supervisor_middleware.model.limits import MAX_BASELINE_CONFIGS, MAX_STAGES, MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.model.revision import Entry, Position, Revision, Skip, Unresolved
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.violation import Report
+from supervisor_middleware.supervisor.activation import open_payload
 from tests.builders import (
     NOW,
     REGEX,
+    a_baseline,
     a_baseline_revision,
     a_policy,
     a_revision,
@@ -208,6 +210,32 @@ def test_a_never_accepted_policy_keeps_saying_so_where_it_also_conflicts() -> No
 def test_a_key_of_any_length_is_shown_as_far_as_keys_go() -> None:
     generation, _ = composed(unaccepted(a_policy(entries={"K" * 100_000: an_entry_spec(REGEX)})))
     assert len(generation.payload()) < 2000
+
+
+@pytest.mark.parametrize(
+    "keys", [("x" * 64 + "a", "x" * 64 + "b"), ("a\x1b", "a\n"), ("\ud800", "\udfff"), ("0:a", "a", "1:0:a")]
+)
+def test_two_keys_that_are_shown_alike_stay_two_or_the_supervisor_would_keep_what_it_has(
+    keys: tuple[str, ...],
+) -> None:
+    entries = {key: an_entry_spec(REGEX, order=order, name=key) for order, key in enumerate(keys)}
+    spec = {"namespaceSelector": {}, "networkMiddlewares": entries}
+    baselines = (unaccepted(replace(a_baseline(name), spec=spec)) for name in ("one", "two"))
+    sealed = seal(composed(unaccepted(a_policy(entries=entries)), *baselines)[0])
+    assert len(sealed.generation.stages) == 3 * len(keys)
+    assert isinstance(open_payload(sealed.payload, expected_digest=sealed.digest), Sealed)
+    assert all(f"{s.key}{s.label}".isprintable() for s in sealed.generation.stages)
+
+
+def test_the_key_of_another_policy_is_told_without_what_a_terminal_would_obey() -> None:
+    closed = unaccepted(a_policy("closed", entries={"a\x1b[31m\n::error::b": an_entry_spec(REGEX, include=["**"])}))
+    skipping = replace(
+        a_revision(), entries=(), skips=(Skip(path="spec.networkPolicies.p.endpoints[0]", host="a.b"),)
+    )
+    baseline = replace(FIRST, entries=(), skips=skipping.skips)
+    _, told = composed(closed, skipping, baseline)
+    assert told.violations
+    assert all(v.message.isprintable() for v in told.violations)
 
 
 # ---------------------------------------------------------------------------------------------------- properties

@@ -160,3 +160,21 @@ def test_a_revision_may_have_900_kib_and_not_a_byte_more() -> None:
     one_more = found(size, "x" * (rest + 1)).report.violations
     assert [(v.path, v.reason) for v in one_more] == [("spec", Reason.TOO_LARGE)]
     assert f"{MAX_REVISION_BYTES + 1} bytes" in one_more[0].message
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[31mred", "a\n::error::b", "\u202eevil", "\x9bx", "\u2028x", "a\tb", "\ufeff"]
+)
+def test_nothing_that_is_said_of_a_policy_holds_what_a_terminal_or_a_log_would_obey(hostile: str) -> None:
+    entry = {**an_entry_spec(hostile, include=[hostile], name=hostile, config={hostile: hostile}), hostile: 1}
+    other = an_entry_spec(REGEX, include=["**"], config={hostile: hostile, "p": 1.5})
+    endpoint = {"host": hostile, "tls": "skip", "protocol": hostile, hostile: hostile}
+    spec = {
+        "sandboxSelector": {"matchLabels": {hostile: hostile}, hostile: 1},
+        "networkMiddlewares": {hostile: entry, "k": other},
+        "networkPolicies": {hostile: {"endpoints": [endpoint, {"host": "x.test", "tls": "skip"}]}},
+        hostile: {hostile: hostile},
+    }
+    found = compiled(a_policy(spec=spec), Accepted()).report
+    assert found.violations
+    assert [str(said) for said in (*found.violations, *found.warnings) if not str(said).isprintable()] == []

@@ -13,7 +13,7 @@ from typing import Final
 from supervisor_middleware.compiler.skipped import Overlaps, for_example, selector_of
 from supervisor_middleware.compiler.structure import path_of
 from supervisor_middleware.model.evaluation import OnError
-from supervisor_middleware.model.identifiers import is_policy_key
+from supervisor_middleware.model.identifiers import is_policy_key, plain_text
 from supervisor_middleware.model.limits import MAX_BASELINE_CONFIGS, MAX_STAGES
 from supervisor_middleware.model.revision import Entry, Position, Revision
 from supervisor_middleware.model.revision import Unresolved as Why
@@ -98,19 +98,21 @@ def _placed(tier: _Tier, position: Position | None) -> list[Layered]:
 
 
 def _layered(revision: Revision) -> Iterator[Layered]:
-    for entry in revision.entries:
-        yield Layered(policy=_name(revision), entry=_shown(revision, entry), deadline=revision.activation_deadline)
+    for place, entry in enumerate(revision.entries):
+        shown = _shown(revision, entry, place=place)
+        yield Layered(policy=_name(revision), entry=shown, deadline=revision.activation_deadline)
 
 
-def _shown(revision: Revision, entry: Entry) -> Entry:
+def _shown(revision: Revision, entry: Entry, *, place: int) -> Entry:
     """Under the key that it has in a chain: nothing that a tenant writes can pass for the platform's."""
-    if revision.is_baseline:
-        return replace(entry, key=f"{PLATFORM}:{entry.key[:MAX_SHOWN_KEY]}", label=entry.label[:MAX_SHOWN_LABEL])
-    if is_policy_key(entry.key):
+    is_named = is_policy_key(entry.key)
+    if is_named and not revision.is_baseline:
         return entry
-    # One that was never accepted may have any key, of any length.
-    key = f"{_name(revision)}:{entry.key[:MAX_SHOWN_KEY]}"
-    return replace(entry, key=key, label=entry.label[:MAX_SHOWN_LABEL])
+    # One that was never accepted may have any key, of any length. What is cut off may have told two apart, and a
+    # supervisor refuses a generation for good in which two stages have one key.
+    key = entry.key if is_named else f"{_name(revision)}:{place}:{plain_text(entry.key, limit=MAX_SHOWN_KEY)}"
+    shown = f"{PLATFORM}:{key}" if revision.is_baseline else key
+    return replace(entry, key=shown, label=plain_text(entry.label, limit=MAX_SHOWN_LABEL))
 
 
 def _name(revision: Revision) -> str:
@@ -166,7 +168,7 @@ def _blindness(revision: Revision, others: Iterable[Revision], overlaps: Overlap
         for entry in other.entries:
             for skip, host in overlaps.hits(selector_of(entry.include, entry.exclude), revision.skips):
                 message = (
-                    f"with tls: skip no middleware may select the host, but {entry.key} of policy {_name(other)} "
+                    f"with tls: skip no middleware may select the host, but {plain_text(entry.key, limit=MAX_SHOWN_KEY)} of policy {_name(other)} "
                     f"does for the same sandboxes{for_example(host)}"
                 )
                 yield _conflict(revision, f"{skip.path}.host", message, "remove tls: skip, or have it excluded there")

@@ -50,3 +50,8 @@ def status_text(untrusted: str) -> str:
 def service_reason(untrusted: str, *, limit: int) -> str:
     """A service's words for the person who submitted the policy: one line, no control characters, capped."""
     return " ".join("".join(c if c.isprintable() else " " for c in untrusted[: limit * 4]).split())[:limit]
+
+
+def plain_text(untrusted: str, *, limit: int) -> str:
+    """Text fit for a terminal or a log: no control or invisible characters, capped."""
+    return "".join(c if c.isprintable() else "?" for c in untrusted[:limit])
