@@ -72,7 +72,7 @@ def test_a_missing_path_is_exit_2(tmp_path: Path) -> None:
 def test_an_empty_folder_is_valid_with_a_warning(tmp_path: Path) -> None:
     code, shown, _ = outcome(tmp_path)
     assert code == 0
-    assert "holds no object of ours; is it the right path?" in shown
+    assert shown.startswith(f"File {tmp_path}\n  warning    holds no object of ours; is it the right path?\n")
     assert "0 objects, 0 violations, 1 warning, 0 foreign objects skipped" in shown
 
 
@@ -112,6 +112,17 @@ def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     code, shown, _ = outcome("-")
     assert code == 1
     assert "SandboxPolicy team-a/redaction  <stdin>:20" in shown
+    lines = [int(row.split()[1]) for row in shown.splitlines() if row.startswith("  ") and "violation" in row]
+    assert len(set(lines)) > 3
+
+
+def test_two_objects_without_a_separator_are_told_of_it(tmp_path: Path) -> None:
+    text = (GOLDEN / "valid" / "in" / "policy.yaml").read_text(encoding="utf-8")
+    (tmp_path / "p.yaml").write_text(f"{text}\n{text}", encoding="utf-8")
+    code, shown, _ = outcome(tmp_path)
+    assert code == 1
+    assert "the key kind is there twice" in shown
+    assert "begin another object with a line ---" in shown
 
 
 def test_file_names_cannot_write_to_a_terminal(tmp_path: Path) -> None:

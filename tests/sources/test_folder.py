@@ -164,12 +164,12 @@ async def test_our_kind_in_another_group_is_pointed_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (policy().replace("kind: SandboxPolicy", "kind: SandboxPolcy"), "line 1, kind: must be one of"),
+        (policy().replace("kind: SandboxPolicy", "kind: SandboxPolcy"), "line 2, kind: must be one of"),
         (policy().replace("v1alpha1", "v1"), "line 1, apiVersion: is not a version there is"),
         (policy().replace("apiVersion: middleware.openshell.io/v1alpha1\n", ""), "line 1, apiVersion: is required"),
-        (policy("Redaction"), "line 1, metadata.name: must be"),
-        (policy(namespace="a.b"), "line 1, metadata.namespace: must be"),
-        (policy().replace("name: redaction", "generateName: x"), "line 1, metadata.name: is required"),
+        (policy("Redaction"), "line 4, metadata.name: must be"),
+        (policy(namespace="a.b"), "line 5, metadata.namespace: must be"),
+        (policy().replace("name: redaction", "generateName: x"), "line 4, metadata.name: is required"),
         (policy().replace("name: redaction", "name: 12"), "quote it"),
         (policy(extra="  annotations: {a: 1}"), "metadata.annotations.a: must be a string (quote it)"),
         (policy(extra="data: 1"), "data: is not a field here (allowed: "),
@@ -187,6 +187,15 @@ async def test_what_is_ours_but_cannot_be_told_is_a_violation_about_the_file(
     assert message in text
     assert text.startswith(f"{tmp_path}/p.yaml: ")
     assert snapshot.policies == ()
+
+
+async def test_an_object_that_cannot_be_named_is_read_all_the_same(tmp_path: Path) -> None:
+    write(tmp_path, p=policy("Redaction").replace("order:", "ordre:"))
+    found = texts(await read(tmp_path))
+    assert [t.partition(": ")[2].partition(":")[0] for t in found] == [
+        "line 12, spec.networkMiddlewares.redact.ordre",
+        "line 4, metadata.name",
+    ]
 
 
 async def test_an_object_over_the_limit_is_a_violation_that_names_it(tmp_path: Path) -> None:
@@ -291,11 +300,11 @@ async def test_a_namespace_cannot_pass_for_another_by_its_label(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (namespace("Team_A"), "line 1, metadata.name: must be"),
-        (namespace("null"), "line 1, metadata.name: must be"),
-        (namespace(labels="[tier]"), "line 1, metadata.labels: must be an object"),
-        (namespace(labels="{tier: 1}"), "line 1, metadata.labels.tier: must be a string (quote it)"),
-        ("apiVersion: v1\nkind: Namespace\nmetadata: x\n", "line 1, metadata.name: must be"),
+        (namespace("Team_A"), "line 3, metadata.name: must be"),
+        (namespace("null"), "line 3, metadata.name: must be"),
+        (namespace(labels="[tier]"), "line 3, metadata.labels: must be an object"),
+        (namespace(labels="{tier: 1}"), "line 3, metadata.labels.tier: must be a string (quote it)"),
+        ("apiVersion: v1\nkind: Namespace\nmetadata: x\n", "line 3, metadata.name: must be"),
     ],
 )
 async def test_a_namespace_that_is_wrong_is_a_violation(tmp_path: Path, content: str, problem: str) -> None:

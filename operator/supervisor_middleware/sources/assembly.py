@@ -13,7 +13,8 @@ from supervisor_middleware.model.sandbox import NAMESPACE_LABEL
 from supervisor_middleware.model.snapshot import BundleKey, Kind, Stored
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, Violation, report
 from supervisor_middleware.sources.memory import Identity, identify
-from supervisor_middleware.sources.objects import Contents, Item, Place, SandboxItem
+from supervisor_middleware.sources.objects import Contents, Item, SandboxItem
+from supervisor_middleware.sources.places import Place
 from supervisor_middleware.sources.problems import Problem
 
 FILE: Final = "File"

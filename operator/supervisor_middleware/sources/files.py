@@ -55,7 +55,7 @@ def list_files(paths: Sequence[Path], *, except_under: Path | None = None) -> Li
         walk.is_new(except_under.stat())
     for path in paths:
         if str(path) == STDIN:
-            walk.files.append(Found(path=path, name="<stdin>", is_named=True))
+            walk.files.append(Found(path=path, name=name_of(path), is_named=True))
         elif not os.path.lexists(path) or not path.exists():
             missing.append(shown(path))
         elif path.is_dir():
@@ -84,6 +84,11 @@ def read_bytes(found: Found) -> bytes:
 def signature(paths: Sequence[Path], *, except_under: Path | None = None) -> object:
     """Changes when a file under `paths` does: for file systems that tell nobody."""
     return tuple(_stamps(list_files(paths, except_under=except_under)))
+
+
+def name_of(path: Path) -> str:
+    """What a given path is called in reports."""
+    return "<stdin>" if str(path) == STDIN else shown(path)
 
 
 def shown(path: Path) -> str:

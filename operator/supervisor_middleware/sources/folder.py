@@ -7,7 +7,7 @@ unknown. With a `StateStore` that memory, statuses and revisions outlive a resta
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -28,7 +28,8 @@ from supervisor_middleware.sources.assembly import (
 from supervisor_middleware.sources.documents import Document, lines_of, read_documents
 from supervisor_middleware.sources.files import STDIN, Found, Listing, list_files, read_bytes
 from supervisor_middleware.sources.memory import Identity, Memory
-from supervisor_middleware.sources.objects import Contents, Place, read_contents
+from supervisor_middleware.sources.objects import Contents, read_contents
+from supervisor_middleware.sources.places import Place, line_of, located
 from supervisor_middleware.sources.problems import Problem
 
 UNDATED: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,6 +105,8 @@ class FolderSource:
         self._places: dict[Subject, tuple[str, Place]] = {}
         self._found: dict[str, Found] = {}
         self._lines: dict[tuple[str, int], Mapping[str, int]] = {}
+        # Read once; kept to tell the lines of fields.
+        self._stdin = b""
         self._lock = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
@@ -129,9 +132,7 @@ class FolderSource:
         name, place = self._places[subject]
         lines = self._lines_of(name, place)
         path = ".".join(p for p in (place.within, path) if p)
-        while path and path not in lines:
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
-        return Location(file=name, line=lines.get(path, place.line))
+        return Location(file=name, line=line_of(lines, path, otherwise=place.line))
 
     @property
     def _own_directory(self) -> Path | None:
@@ -192,8 +193,13 @@ class FolderSource:
         of_content = digest(content)
         if before is not None and before.digest == of_content:
             return
-        contents = read_contents(read_documents(content))
+        if str(found.path) == STDIN:
+            self._stdin = content
+        parsed = read_documents(content)
+        contents = read_contents(parsed)
         if contents.problems:
+            of_objects = contents.problems[len(parsed.problems) :]
+            contents = replace(contents, problems=(*parsed.problems, *located(of_objects, content)))
             contents = kept(contents, None if before is None else before.contents)
         self._known[found.name] = _Known(digest=of_content, contents=contents, problems=contents.problems)
         self._lines = {key: lines for key, lines in self._lines.items() if key[0] != found.name}
@@ -217,12 +223,12 @@ class FolderSource:
 
     def _lines_of(self, name: str, place: Place) -> Mapping[str, int]:
         found, key = self._found.get(name), (name, place.line)
-        if found is None or str(found.path) == STDIN:
+        if found is None:
             return {}
         if key not in self._lines:
             try:
                 document = Document(line=place.line, value=None, size=0)
-                self._lines[key] = lines_of(read_bytes(found), document)
+                self._lines[key] = lines_of(self._stdin if str(found.path) == STDIN else read_bytes(found), document)
             except OSError:
                 return {}
         return self._lines[key]

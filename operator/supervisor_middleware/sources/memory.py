@@ -13,7 +13,8 @@ from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canoni
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.snapshot import BundleKey
 from supervisor_middleware.model.violation import Subject
-from supervisor_middleware.sources.objects import Contents, Item, Place, SandboxItem
+from supervisor_middleware.sources.objects import Contents, Item, SandboxItem
+from supervisor_middleware.sources.places import Place
 
 SCHEMA_VERSION: Final = 1
 

@@ -13,7 +13,7 @@ which a baseline selects it.
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,13 +21,14 @@ from typing import Any, Final
 from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.canonical import JsonValue, canonical
 from supervisor_middleware.model.limits import MAX_OBJECT_BYTES
-from supervisor_middleware.model.resources import SandboxSpec
+from supervisor_middleware.model.resources import SPECS, SandboxSpec
 from supervisor_middleware.model.sandbox import API_VERSION, GROUP, Sandbox
 from supervisor_middleware.model.snapshot import BundleKey, Kind
-from supervisor_middleware.model.violation import Reason, Subject
+from supervisor_middleware.model.violation import Reason, Subject, Violation
 from supervisor_middleware.pki.spiffe import is_label
 from supervisor_middleware.sources.data_objects import BUNDLE_KINDS, bundles_of
-from supervisor_middleware.sources.documents import Document, Parsed
+from supervisor_middleware.sources.documents import Parsed
+from supervisor_middleware.sources.places import Place, flattened
 from supervisor_middleware.sources.problems import Problem
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -47,15 +48,6 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LABEL_RULE: Final = "must be at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
 _MAX_NAME: Final = 253
-_MAX_NESTED_LISTS: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where in a file an object stands: the line and path of its document, and the path within that."""
-
-    line: int
-    within: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +93,7 @@ def read_contents(parsed: Parsed) -> Contents:
     """Everything in a file, and everything wrong with it; what has a problem is not among the items."""
     reader = _Reader()
     for document in parsed.documents:
-        for place, value in _flattened(document):
+        for place, value in flattened(document):
             reader.take(place, value, is_large=document.size > MAX_OBJECT_BYTES)
     return Contents(
         items=tuple(reader.items),
@@ -113,20 +105,6 @@ def read_contents(parsed: Parsed) -> Contents:
         problems=(*parsed.problems, *reader.problems),
         advice=tuple(reader.advice),
     )
-
-
-def _flattened(document: Document) -> Iterator[tuple[Place, JsonValue]]:
-    """The objects of a document: a List holds many."""
-    stack: list[tuple[str, JsonValue, int]] = [("", document.value, 0)]
-    while stack:
-        within, value, depth = stack.pop()
-        items = value.get("items") if isinstance(value, dict) else None
-        is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and isinstance(items, list)
-        if not is_list or not isinstance(items, list) or depth == _MAX_NESTED_LISTS:
-            yield Place(line=document.line, within=within), value
-            continue
-        inner = f"{within}." if within else ""
-        stack.extend((f"{inner}items[{i}]", item, depth + 1) for i, item in reversed(list(enumerate(items))))
 
 
 class _Reader:
@@ -184,6 +162,8 @@ class _Reader:
         self._strings(place, "annotations", annotations)
         self._strings(place, "labels", metadata.get("labels") or {})
         if subject is None or len(self.problems) > before:
+            # It is no object that the compiler could be shown, and its author wants all mistakes at once.
+            self._violations(place, parse(SPECS[kind], body.get("spec", {}), subject=Subject(kind=kind, name=""))[0])
             return
         self.items.append(
             Item(
@@ -203,8 +183,7 @@ class _Reader:
             given = {k: v for k, v in given.items() if v is not None and (k in _SANDBOX_FIELDS or at == "spec")}
         subject = Subject(kind=Kind.SANDBOX.value, name="")
         violations, _ = parse(SandboxSpec, given, subject=subject, at=(at,) if at else ())
-        for violation in violations:
-            self._problem(place, violation.path, violation.message, hint=violation.hint, reason=violation.reason)
+        self._violations(place, violations)
         if violations or self._subject(place, Kind.SANDBOX.value, given, at=at) is None:
             return
         spec = SandboxSpec.model_validate(given)
@@ -221,12 +200,12 @@ class _Reader:
             self._problem(place, f"{prefix}name", "is required", hint="add a name", reason=Reason.MISSING_FIELD)
         elif not is_named:
             rule = f"must be at most {_MAX_NAME} of a-z, 0-9, - and ., beginning and ending with a letter or digit"
-            self._problem(place, f"{prefix}name", rule, hint=_quote(name))
+            self._problem(place, f"{prefix}name", rule, hint=_rename(name))
         if not _NAMESPACED[kind]:
             return Subject(kind=kind, name=str(name)) if is_named else None
         namespace = DEFAULT_NAMESPACE if namespace is None else namespace
         if not isinstance(namespace, str) or not is_label(namespace):
-            self._problem(place, f"{prefix}namespace", _LABEL_RULE, hint=_quote(namespace))
+            self._problem(place, f"{prefix}namespace", _LABEL_RULE, hint=_rename(namespace))
             return None
         return Subject(kind=kind, namespace=namespace, name=str(name)) if is_named else None
 
@@ -254,7 +233,7 @@ class _Reader:
         given: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
         name, labels, before = given.get("name"), given.get("labels") or {}, len(self.problems)
         if not isinstance(name, str) or not is_label(name):
-            self._problem(place, "metadata.name", _LABEL_RULE, hint=_quote(name))
+            self._problem(place, "metadata.name", _LABEL_RULE, hint=_rename(name))
         self._strings(place, "labels", labels)
         if len(self.problems) == before:
             self.namespaces[str(name)] = labels
@@ -263,6 +242,10 @@ class _Reader:
         self.skipped += 1
         if kind in _NAMESPACED and isinstance(version, str) and kind != Kind.SANDBOX.value:
             self._advise(place, f"a {kind} of another apiVersion than {API_VERSION} is not ours and was skipped")
+
+    def _violations(self, place: Place, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            self._problem(place, violation.path, violation.message, hint=violation.hint, reason=violation.reason)
 
     def _problem(
         self, place: Place, path: str, message: str, *, hint: str = "", reason: Reason = Reason.MALFORMED
@@ -279,8 +262,8 @@ def _like(kind: str) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _quote(value: object) -> str:
-    return "" if isinstance(value, str) else "quote it"
+def _rename(value: object) -> str:
+    return "use lower-case letters, digits and -" if isinstance(value, str) else "quote it"
 
 
 def _size(body: Mapping[str, Any]) -> int:

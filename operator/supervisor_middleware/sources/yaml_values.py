@@ -26,6 +26,7 @@ MAX_EXPANDED_BYTES: Final = 16 * MIB
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE: Final = "<<"
 _MAX_KEY_SHOWN: Final = 64
+_OBJECT_KEYS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _MAPPING_TAGS: Final = frozenset({"!", TAG_PREFIX + "map"})
 _SEQUENCE_TAGS: Final = frozenset({"!", TAG_PREFIX + "seq"})
 
@@ -150,7 +151,10 @@ class _Builder:
             is_twice = frame.mapping is not None and key in frame.mapping
         if is_twice:
             shown = "".join(c if c.isprintable() else "?" for c in key[:_MAX_KEY_SHOWN])
-            self._problem(f"the key {shown} is there twice; kubectl would drop one of them", "rename or remove one")
+            # The usual way to come to two of these is a forgotten separator.
+            is_new_object = len(self._stack) == 1 and key in _OBJECT_KEYS
+            hint = f"rename or remove one{'; begin another object with a line ---' if is_new_object else ''}"
+            self._problem(f"the key {shown} is there twice; kubectl would drop one of them", hint)
 
     def _open_mapping(self, event: yaml.MappingStartEvent) -> None:
         if event.tag is not None and event.tag not in _MAPPING_TAGS:

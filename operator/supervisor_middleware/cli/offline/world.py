@@ -39,7 +39,7 @@ from supervisor_middleware.model.verdict import Description, Outage, Unreachable
 from supervisor_middleware.model.violation import Advice, Report, Subject, merge, report
 from supervisor_middleware.registry.inquiry import Services, ask_all, describe_all
 from supervisor_middleware.sources.assembly import FILE
-from supervisor_middleware.sources.files import list_files, shown
+from supervisor_middleware.sources.files import list_files, name_of
 from supervisor_middleware.sources.folder import FolderSource, Location
 
 ASK_DEADLINE: Final = timedelta(seconds=60)
@@ -93,6 +93,11 @@ class World:
     def objects(self) -> int:
         """How many objects of ours were read."""
         return len(self.snapshot.registrations) + len(self.snapshot.policies) + len(self.snapshot.sandboxes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of ours was found, and nothing wrong: a warning about the paths is all there is then."""
+        return not self.objects and self.snapshot.problems.is_valid
 
 
 def gathered(options: Options, *, err: TextIO | None = None) -> World:
@@ -211,4 +216,4 @@ def _emptiness(snapshot: Snapshot, paths: Sequence[Path]) -> Report:
     if snapshot.registrations or snapshot.policies or snapshot.sandboxes or not snapshot.problems.is_valid:
         return Report()
     message = "holds no object of ours; is it the right path?"
-    return report((), (Advice(subject=Subject(kind=FILE, name=shown(p)), path="", message=message) for p in paths))
+    return report((), (Advice(subject=Subject(kind=FILE, name=name_of(p)), path="", message=message) for p in paths))

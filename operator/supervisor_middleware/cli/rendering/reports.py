@@ -56,7 +56,7 @@ def _table(result: Result, console: Console) -> None:
         rows = sorted(((_line(f, result), f) for f in findings), key=lambda row: (len(row[0]), row[0]))
         width = max(len(line) for line, _ in rows)
         for line, finding in rows:
-            console.print(_row(line.rjust(width), finding))
+            console.print(_row(f"{line.rjust(width)}  " if width else "", finding))
         console.print()
     style = "green" if result.report.is_valid else "bold red"
     console.print(Text(result.summary, style=style))
@@ -72,12 +72,14 @@ def _heading(subject: Subject, result: Result) -> Text:
 
 def _row(line: str, finding: Violation | Advice) -> Text:
     is_violation = isinstance(finding, Violation)
-    row = Text().append(f"  {line}  ", style="dim")
+    row = Text().append(f"  {line}", style="dim")
     row.append("violation  " if is_violation else "warning    ", style="red" if is_violation else "yellow")
     return row.append(_text(finding))
 
 
 def _line(finding: Violation | Advice, result: Result) -> str:
+    if finding.subject.kind == FILE and _line_in(finding) is None:
+        return ""
     where = _where(finding, result)
     return "" if where is None else f"line {where.line}"
 
@@ -125,7 +127,7 @@ def _annotations(result: Result) -> Iterator[str]:
         yield annotation(
             Level.ERROR if isinstance(finding, Violation) else Level.WARNING,
             _text(finding) if finding.subject.kind == FILE else f"{finding.subject}: {_text(finding)}",
-            title=finding.reason.value if isinstance(finding, Violation) else "Advice",
+            title=finding.reason.value if isinstance(finding, Violation) else "Warning",
             where=where,
         )
     yield plain(result.summary)
@@ -147,8 +149,13 @@ def _where(finding: Violation | Advice, result: Result) -> Location | None:
     """A finding about a file carries its line as the first part of its path: `line 12, spec.order`."""
     if finding.subject.kind != FILE:
         return result.locate(finding.subject, finding.path)
+    return Location(file=finding.subject.name, line=_line_in(finding) or 1)
+
+
+def _line_in(finding: Violation | Advice) -> int | None:
+    """The line that a finding about a file carries; none if it is about the whole, which may be a folder."""
     number = finding.path.removeprefix("line ").partition(",")[0]
-    return Location(file=finding.subject.name, line=int(number) if number.isdecimal() else 1)
+    return int(number) if number.isdecimal() else None
 
 
 def _path(finding: Violation | Advice) -> str:
