@@ -71,7 +71,7 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
     except SupervisorMiddlewareError as error:
         err.write(f"smw: {error}\n")
         return 2
-    if world.report.warnings:
+    if world.report.warnings and not world.is_empty:
         explain(Report(warnings=world.report.warnings), world, err)
     render(compiled, options, out=out)
     return 0

@@ -149,6 +149,7 @@ def test_without_policies_there_is_nothing_to_explain(smw: Smw, tmp_path: Path) 
     shown = smw("explain", "x.org", tmp_path)
     assert shown.code == 0
     assert "there is no sandbox and no policy" in shown.out
+    assert "is it the right path?" in shown.err
 
 
 @pytest.mark.parametrize("example", ["quickstart", "cluster"])

@@ -73,6 +73,18 @@ def test_a_policy_that_is_removed_is_what_its_sandboxes_lose(smw: Smw, tmp_path:
     assert "- host   b.com  no longer inspected by any stage" in shown.out
 
 
+def test_a_side_without_anything_of_ours_is_in_doubt(smw: Smw, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for sides in ((tmp_path / "empty", "after"), ("before", tmp_path / "empty")):
+        assert smw("plan", *sides).err.startswith(f"File {tmp_path}/empty\n  warning    holds no object of ours")
+
+
+def test_what_was_not_valid_before_is_a_shaky_comparison(smw: Smw, tmp_path: Path) -> None:
+    good = POLICY % ("p", "k", 1, "a.com")
+    shown = planned(smw, tmp_path, before=good.replace("order: 1", "order: x"), after=good)
+    assert (shown.code, shown.out.splitlines()[-1].rpartition("; ")[2]) == (0, "compared with what was not valid")
+
+
 def test_a_policy_under_another_name_changes_no_inspection(smw: Smw, tmp_path: Path) -> None:
     before, after = (POLICY % (name, "k", 1, "a.com") for name in ("p", "q"))
     shown = planned(smw, tmp_path, before=before, after=after, options=("--fail-on-loss",))

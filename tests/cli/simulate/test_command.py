@@ -128,16 +128,39 @@ def test_one_request_is_given_by_options(smw: Smw, tmp_path: Path, pytestconfig:
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_a_sandbox_that_is_not_there_is_a_bad_answer(smw: Smw) -> None:
-    shown = smw("simulate", "policies.yaml", "--sandbox", "nobody", "--host", "a.com")
-    assert (shown.code, shown.out) == (1, "sandbox: name one of: team-a/coder, team-a/idle\n")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sandbox", "nobody"), "nobody is not one sandbox: name one of: team-a/coder, team-a/idle"),
+        ((), "whose request is it? name one of: team-a/coder, team-a/idle (use --sandbox)"),
+    ],
+)
+def test_a_request_of_nobody_is_no_answer(smw: Smw, options: tuple[str, ...], message: str) -> None:
+    shown = smw("simulate", "policies.yaml", *options, "--host", "a.com")
+    assert (shown.code, shown.out, shown.err) == (2, "", f"smw: {message}\n")
+
+
+def test_where_nobody_is_the_paths_are_in_doubt(smw: Smw, tmp_path: Path) -> None:
+    shown = smw("simulate", tmp_path, "--host", "a.com")
+    assert (shown.code, shown.out) == (2, "")
+    assert "is it the right path?" in shown.err
+    assert shown.err.endswith("\nsmw: there is no sandbox and no policy\n")
+
+
+def test_policies_that_nobody_can_read_are_what_is_wrong(smw: Smw, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("a: [", encoding="utf-8")
+    assert smw("simulate", tmp_path, "--host", "a.com").code == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "give --cases or --host: what is to be simulated?"),
-        (("--host", "a.com", "--cases", "x"), "give --cases or --host: what is to be simulated?"),
+        ((), "what is to be simulated? give --cases FILE, or --host HOST for one request"),
+        (
+            ("--host", "a.com", "--cases", "x"),
+            "--cases and --host exclude each other: a file of requests, or one request",
+        ),
+        (("--host", "a.com", "--method", "a b"), "a --method is a name such as PUT"),
         (("--body", "x"), "a request needs --host"),
         (("--host", "a.com", "--body", "x", "--body-file", "y"), "--body and --body-file exclude each other"),
         (("--host", "a.com", "--header", "none"), "a --header has the form 'name: value'"),

@@ -124,6 +124,8 @@ def _text(coverage: Coverage, console: Console) -> None:
         for dead in group.dead:
             console.print(Text("  dead  ", style="yellow").append(f"{dead.stage.key}: {dead.why}", style="default"))
         console.print()
+    if not coverage.groups:
+        console.print("there is no sandbox and no policy")
     never = ", ".join(t.name for t in SCOPE if not t.is_inspected)
     console.print(Text(f"never inspected, whatever is selected: {never}", style="dim"))
     console.print(Text(coverage.summary, style="yellow" if coverage.uncovered else "green"))

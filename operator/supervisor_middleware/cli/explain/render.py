@@ -132,7 +132,9 @@ def _text(explanation: Explanation, console: Console) -> None:
     if explanation.assumed:
         names = ", ".join(explanation.assumed)
         console.print()
-        console.print(Text(f"assumed, for want of a manifest: {names} (use --manifests or --live)", style="yellow"))
+        console.print(
+            Text(f"? is assumed, for want of a manifest: {names} (use --manifests or --live)", style="yellow")
+        )
 
 
 def _lines(place: Place) -> Iterator[Text]:

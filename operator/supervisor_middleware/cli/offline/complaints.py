@@ -9,8 +9,13 @@ from supervisor_middleware.model.violation import Report
 
 
 def complain(world: World, err: TextIO) -> bool:
-    """Show the violations, if there are any; returns whether there are. What follows is about what would run."""
-    if not world.report.is_valid:
+    """Show the violations, if there are any; returns whether there are. What follows is about what would run.
+
+    Where nothing was found at all, an answer about nothing is shown with the question whether the paths are right.
+    """
+    if world.is_empty:
+        explain(Report(warnings=world.report.warnings), world, err)
+    elif not world.report.is_valid:
         explain(Report(violations=world.report.violations), world, err)
     return not world.report.is_valid
 

@@ -60,6 +60,8 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
     except SupervisorMiddlewareError as error:
         err.write(f"smw: {error}\n")
         return 2
+    if before.is_empty:
+        complain(before, err)
     is_invalid = complain(after, err)
     plan = plan_of(before, after)
     render(plan, options.form, locate=after.locate, out=out)

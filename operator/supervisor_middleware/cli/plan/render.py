@@ -73,7 +73,11 @@ class Plan:
             found.append(f"{lesser} protected less")
         if self.conflicted:
             found.append(f"{counted(len(self.conflicted), 'policy', 'policies')} newly in conflict")
-        return "; ".join(found if self.is_valid else [*found, "not valid"])
+        if not self.is_valid:
+            found.append("not valid")
+        if not self.was_valid:
+            found.append("compared with what was not valid")
+        return "; ".join(found)
 
 
 _WORDS: Final = {Mark.ADDED: "added", Mark.CHANGED: "changed", Mark.REMOVED: "removed"}
@@ -111,6 +115,8 @@ def _text(plan: Plan, console: Console) -> None:
         for line in _aligned(rows):
             console.print(line)
         console.print()
+    if any(e.difference is not None and (e.difference.lost or e.difference.gained) for e in plan.effects):
+        console.print(Text("a host is an example: others may change with it", style="dim"))
     console.print(Text(plan.summary, style="red" if plan.is_loss or not plan.is_valid else "bold"))
 
 

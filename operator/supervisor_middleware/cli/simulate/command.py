@@ -7,11 +7,12 @@ Exit codes: 0 all as expected, 1 a case differs or the policies are not valid, 2
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.offline.assumptions import Assumptions, assumptions_of, unknown_bindings
@@ -29,6 +30,9 @@ from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.model.settings import Knowledge
 from supervisor_middleware.model.violation import Report, merge
 from supervisor_middleware.sources.files import list_files, read_bytes
+
+# RFC 9110 section 5.6.2, a token.
+_METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,10 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
     if about_files.violations:
         explain(about_files, world, err)
         return 2
-    complain(world, err)
+    is_invalid = complain(world, err)
+    if options.case is not None and checked[0].trace is None:
+        err.write(f"smw: {_unknown(checked[0].differences[0].actual, options, world)}\n")
+        return 1 if is_invalid else 2
     result = Result(
         checked=checked,
         assumed=_assumed(checked, world),
@@ -91,6 +98,8 @@ def given_case(
         return None
     if body is not None and body_file is not None:
         raise InvalidInput("--body and --body-file exclude each other")
+    if method and not _METHOD.fullmatch(method):
+        raise InvalidInput("a --method is a name such as PUT")
     lines: dict[str, list[str]] = {}
     for line in headers:
         name, colon, value = line.partition(":")
@@ -102,9 +111,17 @@ def given_case(
     return Case(spec=CaseSpec(name=host, request=request), given=content)
 
 
+def _unknown(why: str, options: Options, world: World) -> str:
+    if options.sandbox:
+        return f"{options.sandbox} is not one sandbox: {why}"
+    return f"whose request is it? {why} (use --sandbox)" if world.scopes else why
+
+
 def _cases(options: Options) -> tuple[tuple[Case, ...], Report]:
     if (options.case is None) is (not options.files):
-        raise InvalidInput("give --cases or --host: what is to be simulated?")
+        if options.case is not None:
+            raise InvalidInput("--cases and --host exclude each other: a file of requests, or one request")
+        raise InvalidInput("what is to be simulated? give --cases FILE, or --host HOST for one request")
     if options.case is not None:
         return (options.case,), Report()
     listing = list_files(options.files)

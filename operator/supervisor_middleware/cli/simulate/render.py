@@ -102,12 +102,9 @@ def _text(result: Result, console: Console) -> None:
 
 
 def _single(checked: Checked, result: Result, console: Console) -> None:
-    if checked.trace is None:
-        for difference in checked.differences:
-            console.print(Text(f"{difference.path}: {difference.actual}", style="red"))
-        return
-    for line in trace_lines(checked.trace, is_shown=result.bodies is Bodies.SHOWN):
-        console.print(line)
+    if checked.trace is not None:
+        for line in trace_lines(checked.trace, is_shown=result.bodies is Bodies.SHOWN):
+            console.print(line)
 
 
 def _cases(result: Result, console: Console) -> None:
