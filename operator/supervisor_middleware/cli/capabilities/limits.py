@@ -22,7 +22,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "MAX_STAGES": "Stages of one sandbox, over all policies that select it.",
     "MAX_GRPC_MESSAGE_BYTES": "One gRPC message to or from a middleware service: a body of 4 MiB and the rest.",
     "MAX_CONFIGS": "Configs (`networkMiddlewares`) of one policy.",
-    "MAX_BASELINE_CONFIGS": "Configs of all baselines that select a sandbox, of its `MAX_STAGES`.",
+    "MAX_BASELINE_CONFIGS": "Configs of all baselines that select a sandbox; tenants have what is left of ten.",
     "MAX_PATTERNS": "Include and exclude patterns of one config, together.",
     "ORDER_MIN": "Smallest `order`.",
     "ORDER_MAX": "Largest `order`.",

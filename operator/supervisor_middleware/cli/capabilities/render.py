@@ -47,5 +47,5 @@ def _of_mapping(name: str, part: JsonObject) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_row(name: str, row: JsonObject) -> tuple[str, str, str]:
-    first, *rest = map(str, row.values())
+    first, *rest = (f"{key} {value}" if isinstance(value, int) else str(value) for key, value in row.items())
     return name, first, ", ".join(filter(None, rest))
