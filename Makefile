@@ -65,8 +65,9 @@ bench: $(READY) ## Benchmarks: one line a figure
 	@$(BIN)/python -m tests.benchmarks
 
 .PHONY: controlplane
-controlplane: $(READY) ## Build etcd, kube-apiserver, kube-controller-manager, kubectl (cached)
+controlplane: $(READY) ## Build etcd, kube-apiserver, kube-controller-manager, kubectl and Helm (cached)
 	@$(BIN)/python -m e2e.controlplane.build
+	@$(BIN)/python -m e2e.helm.build
 
 .PHONY: kube-up kube-down kube-demo
 kube-up: controlplane ## Start a local API server and write a kubeconfig

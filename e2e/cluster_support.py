@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from e2e.controlplane.cluster import ControlPlane
+from e2e.harness import operator_rbac
 from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.model.sandbox import API_VERSION, SANDBOX_LABEL
 from supervisor_middleware.model.snapshot import Snapshot
@@ -21,12 +22,11 @@ from supervisor_middleware.sources.cluster_api import ClusterApi, connect
 from supervisor_middleware.telemetry import ControlMetrics
 
 ACCOUNT = "supervisor-middleware"
-_RBAC = Path(__file__).resolve().parent / "manifests" / "operator-rbac.yaml"
 
 
 def operator_kubeconfig(plane: ControlPlane, namespace: str, directory: Path) -> Path:
     """Grant the operator's rights to its ServiceAccount in `namespace`; a kubeconfig with that account's token."""
-    plane.kubectl("apply", "-f", "-", input=_RBAC.read_text().replace("OPERATOR_NAMESPACE", namespace))
+    plane.kubectl("apply", "-f", "-", input=operator_rbac(namespace))
     document = yaml.safe_load(plane.kubeconfig.read_text())
     document["users"][0]["user"] = {"token": plane.token_for(ACCOUNT, namespace)}
     path = directory / f"{namespace}.kubeconfig"

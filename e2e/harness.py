@@ -1,6 +1,6 @@
 """The operator installed on a real API server, with real processes around it: what e2e tests and the demo stand on.
 
-The operator runs as its ServiceAccount with the RBAC of `manifests/`, never as admin. Everything ends with `stop`.
+The operator runs as its ServiceAccount with the chart's RBAC, never as admin. Everything ends with `stop`.
 """
 
 import json
@@ -23,6 +23,7 @@ from supervisor_middleware.pki.credentials import Credentials
 OPERATOR_NAMESPACE: Final = "smw-system"
 TRUST_DOMAIN: Final = "openshell.internal"
 _MANIFESTS: Final = Path(__file__).parent / "manifests"
+_RBAC: Final = Path(__file__).parents[1] / "charts" / "supervisor-middleware" / "templates" / "operator-rbac.yaml"
 _ACCOUNT: Final = "supervisor-middleware"
 
 
@@ -73,11 +74,10 @@ class Installation:
     def install(self) -> None:
         """Namespace, RBAC, webhook configuration, and a kubeconfig of the operator's ServiceAccount."""
         self.plane.kubectl("apply", "-f", "-", input=_document("Namespace", OPERATOR_NAMESPACE))
-        for name in ("operator-rbac.yaml", "webhook.yaml"):
-            text = (_MANIFESTS / name).read_text()
-            text = text.replace("OPERATOR_NAMESPACE", OPERATOR_NAMESPACE).replace(
-                "WEBHOOK_PORT", str(self.webhook_port)
-            )
+        webhook = (_MANIFESTS / "webhook.yaml").read_text()
+        webhook = webhook.replace("OPERATOR_NAMESPACE", OPERATOR_NAMESPACE)
+        webhook = webhook.replace("WEBHOOK_PORT", str(self.webhook_port))
+        for text in (operator_rbac(OPERATOR_NAMESPACE), webhook):
             self.plane.kubectl("apply", "-f", "-", input=text)
         token = self.plane.token_for(_ACCOUNT, OPERATOR_NAMESPACE)
         admin = yaml.safe_load(self.plane.kubeconfig.read_text())
@@ -225,6 +225,11 @@ class Installation:
         }
         result = self.plane.kubectl("create", "--dry-run=server", "-f", "-", input=yaml.safe_dump(probe), check=False)
         return result.returncode == 0
+
+
+def operator_rbac(namespace: str) -> str:
+    """The chart's RBAC for an operator in `namespace`, as Helm renders it: it holds no other template."""
+    return _RBAC.read_text().replace("{{ .Release.Namespace }}", namespace)
 
 
 def service_credentials() -> Credentials:
