@@ -46,7 +46,8 @@ def test_the_operator_may_read_the_bundle_that_the_registration_names_and_nothin
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get"]}
     ]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    account = next(yaml.safe_load_all((ROOT / "charts/supervisor-middleware/templates/operator-rbac.yaml").read_text(encoding="utf-8")))
+    rbac = ROOT / "charts/supervisor-middleware/templates/operator-rbac.yaml"
+    account = next(yaml.safe_load_all(rbac.read_text(encoding="utf-8")))
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": account["metadata"]["name"], "namespace": OperatorSettings().namespace}
     ]
