@@ -15,10 +15,11 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from supervisor_middleware.cli.offline.assumptions import note
 from supervisor_middleware.cli.offline.complaints import complain, explain
 from supervisor_middleware.cli.offline.scopes import Scope, chosen_scopes
 from supervisor_middleware.cli.offline.world import Options as Offline
-from supervisor_middleware.cli.offline.world import gathered
+from supervisor_middleware.cli.offline.world import World, gathered
 from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.rendering.forms import Form, write
 from supervisor_middleware.cli.rendering.sizes import counted, size_of
@@ -54,10 +55,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A generation and every sandbox that runs it."""
+    """A generation and every sandbox that runs it. `assumed` are bindings of which nobody knows what they offer."""
 
     sealed: Sealed
     scopes: tuple[Scope, ...]
+    assumed: tuple[str, ...]
 
 
 def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
@@ -67,7 +69,7 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
         world = gathered(options.world, err=err)
         if complain(world, err):
             return 1
-        compiled = compiled_of(chosen_scopes(world.scopes, options.sandbox))
+        compiled = compiled_of(chosen_scopes(world.scopes, options.sandbox), world)
     except SupervisorMiddlewareError as error:
         err.write(f"smw: {error}\n")
         return 2
@@ -77,7 +79,7 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
     return 0
 
 
-def compiled_of(scopes: Sequence[Scope]) -> tuple[Compiled, ...]:
+def compiled_of(scopes: Sequence[Scope], world: World) -> tuple[Compiled, ...]:
     """Each generation once, in the order of the scopes."""
     sealed: dict[int, Sealed] = {}
     by_digest: dict[str, list[Scope]] = {}
@@ -87,7 +89,12 @@ def compiled_of(scopes: Sequence[Scope]) -> tuple[Compiled, ...]:
             sealed[generation] = seal(scope.generation)
         by_digest.setdefault(sealed[generation].digest, []).append(scope)
     return tuple(
-        Compiled(sealed=sealed[id(found[0].generation)], scopes=tuple(found)) for found in by_digest.values()
+        Compiled(
+            sealed=sealed[id(found[0].generation)],
+            scopes=tuple(found),
+            assumed=world.assumed(found[0].generation.stages),
+        )
+        for found in by_digest.values()
     )
 
 
@@ -115,6 +122,7 @@ def _value(compiled: Compiled, configs: Configs) -> JsonObject:
         "sandboxes": [_scope(s) for s in compiled.scopes],
         "digest": compiled.sealed.digest,
         "bytes": len(compiled.sealed.payload),
+        "assumed": list(compiled.assumed),
         "generation": payload,
     }
 
@@ -161,6 +169,9 @@ def _in_reading_order(stage: JsonObject) -> JsonObject:
 def _tables(compiled: Sequence[Compiled], console: Console) -> None:
     for item in compiled:
         _table(item, console)
+    assumed = sorted({binding for c in compiled for binding in c.assumed})
+    if assumed:
+        console.print(Text(note(assumed), style="yellow"))
     scopes = sum(len(c.scopes) for c in compiled)
     console.print(f"{counted(len(compiled), 'generation')}, {counted(scopes, 'scope')}")
 
@@ -172,7 +183,9 @@ def _table(compiled: Compiled, console: Console) -> None:
     console.print(Text(f"  {short(sealed.digest)}, {size_of(len(sealed.payload))}", style="dim"))
     stages = sealed.generation.stages
     if stages:
-        for line in table(_COLUMNS, [_row(n, s) for n, s in enumerate(stages, 1)]).split("\n"):
+        for line in table(
+            _COLUMNS, [_row(n, s, "?" if s.binding in compiled.assumed else "") for n, s in enumerate(stages, 1)]
+        ).split("\n"):
             line.rstrip()
             console.print(Text("  ").append_text(line))
     else:
@@ -180,16 +193,20 @@ def _table(compiled: Compiled, console: Console) -> None:
     console.print()
 
 
-def _row(number: int, stage: Stage) -> tuple[str | Text, ...]:
+def _row(number: int, stage: Stage, mark: str) -> tuple[str | Text, ...]:
     unresolved = stage.unresolved
     content = canonical(stage.config)
     return (
         str(number),
         stage.key,
         stage.binding,
-        Text(f"none: {unresolved}", style="yellow") if unresolved else stage.service or "built-in",
-        "-" if unresolved else format_duration(stage.timeout),
-        "-" if unresolved else size_of(stage.max_body_bytes),
+        Text(f"none: {unresolved}", style="yellow")
+        if unresolved
+        else f"{stage.service.removesuffix(mark)}{mark}"
+        if stage.service
+        else "built-in",
+        "-" if unresolved else f"{format_duration(stage.timeout)}{mark}",
+        "-" if unresolved else f"{size_of(stage.max_body_bytes)}{mark}",
         stage.on_error.value,
         short(digest(content)) if stage.config else "-",
         _hosts(stage.selector),

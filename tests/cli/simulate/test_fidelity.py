@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_middleware.cli.offline.assumptions import assumptions_of
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import World, gathered
 from supervisor_middleware.cli.options import offline_options
@@ -50,7 +49,7 @@ def world() -> World:
 async def test_it_ends_as_at_the_proxy(case: Case, world: World) -> None:
     scope = scope_of(case.spec.sandbox, world.scopes)
     assert isinstance(scope, Scope)
-    generation = assumptions_of(world).applied(scope.generation)
+    generation = scope.generation
     simulated = await in_simulation(case, generation)
     answer = await at_the_proxy(case, generation)
     if isinstance(simulated.outcome, Denied):

@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import TextIO
 
 from supervisor_middleware.cli.coverage import render as shown
-from supervisor_middleware.cli.offline.assumptions import Assumptions, assumptions_of
 from supervisor_middleware.cli.offline.complaints import complain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
@@ -60,18 +59,15 @@ def coverage_of(world: World) -> shown.Coverage:
     groups: dict[tuple[int, tuple[Subject, ...]], list[Scope]] = {}
     for scope in world.scopes:
         groups.setdefault((id(scope.generation), scope.policies), []).append(scope)
-    assumptions = assumptions_of(world)
     endpoints = {p.draft.subject: p.draft.endpoints for p in world.policies}
     return shown.Coverage(
-        groups=tuple(_group(scopes, endpoints, assumptions=assumptions) for scopes in groups.values())
+        groups=tuple(_group(scopes, endpoints) for scopes in groups.values()), assumed=world.assumed(world.stages)
     )
 
 
-def _group(
-    scopes: Sequence[Scope], of: Mapping[Subject, Sequence[EndpointDraft]], *, assumptions: Assumptions
-) -> shown.Group:
+def _group(scopes: Sequence[Scope], of: Mapping[Subject, Sequence[EndpointDraft]]) -> shown.Group:
     first = scopes[0]
-    generation = assumptions.applied(first.generation)
+    generation = first.generation
     budget = Budget()
     endpoints = [(policy, endpoint) for policy in first.policies for endpoint in of.get(policy, ())]
     return shown.Group(

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from supervisor_middleware.cli.capabilities.words import SCOPE
+from supervisor_middleware.cli.offline.assumptions import note
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
 from supervisor_middleware.cli.rendering.forms import Form, write
 from supervisor_middleware.cli.rendering.sizes import counted
@@ -78,9 +79,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """All of it."""
+    """All of it. `assumed` are bindings of which nobody knows the service or its limits."""
 
     groups: tuple[Group, ...]
+    assumed: tuple[str, ...] = ()
 
     @property
     def uncovered(self) -> tuple[Endpoint, ...]:
@@ -126,6 +128,8 @@ def _text(coverage: Coverage, console: Console) -> None:
         console.print()
     if not coverage.groups:
         console.print("there is no sandbox and no policy")
+    if coverage.assumed:
+        console.print(Text(note(coverage.assumed), style="dim"))
     never = ", ".join(t.name for t in SCOPE if not t.is_inspected)
     console.print(Text(f"never inspected, whatever is selected: {never}", style="dim"))
     console.print(Text(coverage.summary, style="yellow" if coverage.uncovered else "green"))
@@ -161,6 +165,7 @@ def _value(coverage: Coverage) -> JsonObject:
     return {
         "schemaVersion": SCHEMA_VERSION,
         "uncovered": len(coverage.uncovered),
+        "assumed": list(coverage.assumed),
         "scopes": [
             {
                 "titles": list(g.titles),

@@ -13,7 +13,6 @@ from typing import TextIO
 
 from supervisor_middleware.cli.explain import render as shown
 from supervisor_middleware.cli.explain.render import Explained, Explanation, Place, Seen, Source
-from supervisor_middleware.cli.offline.assumptions import Assumptions, assumptions_of, is_unknown
 from supervisor_middleware.cli.offline.complaints import complain
 from supervisor_middleware.cli.offline.scopes import Scope, chosen_scopes
 from supervisor_middleware.cli.offline.world import Options as Offline
@@ -80,11 +79,10 @@ def explanation_of(host: str, scopes: Sequence[Scope], world: World) -> Explanat
     for scope in scopes:
         groups.setdefault((id(scope.generation), scope.policies), []).append(scope)
     endpoints = {p.draft.subject: p.draft.endpoints for p in world.policies}
-    assumptions = assumptions_of(world)
     return Explanation(
         host=host,
         places=tuple(
-            _place(host, found, [(p, e) for p in found[0].policies for e in endpoints.get(p, ())], world, assumptions)
+            _place(host, found, [(p, e) for p in found[0].policies for e in endpoints.get(p, ())], world)
             for found in groups.values()
         ),
     )
@@ -95,11 +93,8 @@ def _place(
     scopes: Sequence[Scope],
     endpoints: Iterable[tuple[Subject, EndpointDraft]],
     world: World,
-    assumptions: Assumptions,
 ) -> Place:
-    generation = scopes[0].generation
-    pairs = zip(generation.stages, assumptions.applied(generation).stages, strict=True)
-    stages = tuple(_explained(host, real, assumed, world) for real, assumed in pairs)
+    stages = tuple(_explained(host, stage, world) for stage in scopes[0].generation.stages)
     running = [s.stage.timeout for s in stages if s.is_in and s.stage.unresolved is None]
     return Place(
         titles=tuple(s.title for s in scopes),
@@ -110,14 +105,13 @@ def _place(
     )
 
 
-def _explained(host: str, real: Stage, assumed: Stage, world: World) -> Explained:
-    include, exclude = _first(real.selector.include, host), _first(real.selector.exclude, host)
+def _explained(host: str, stage: Stage, world: World) -> Explained:
     return Explained(
-        stage=assumed,
-        is_assumed=is_unknown(real) and not is_unknown(assumed),
-        include=include,
-        exclude=exclude,
-        source=_source(assumed, world),
+        stage=stage,
+        is_assumed=bool(world.assumed((stage,))),
+        include=_first(stage.selector.include, host),
+        exclude=_first(stage.selector.exclude, host),
+        source=_source(stage, world),
     )
 
 

@@ -5,9 +5,9 @@ Nothing is in force here, so nobody is older: of two objects that conflict both 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TypeAlias, TypeVar
 
+from supervisor_middleware.cli.offline.assumptions import elsewhere
 from supervisor_middleware.cli.offline.conflicts import conflicts
 from supervisor_middleware.compiler.binding import Bindings, bind
 from supervisor_middleware.compiler.checks import PolicyInput
@@ -16,12 +16,11 @@ from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_draf
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.model.manifest import Manifest
-from supervisor_middleware.model.registration import Connection, Registration
+from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.settings import CompilerSettings, Knowledge
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.verdict import Described, Description, Verdict, VerdictKey
 from supervisor_middleware.model.violation import Report, Violation, merge
-from supervisor_middleware.sources.folder import UNDATED
 
 T = TypeVar("T")
 Policy: TypeAlias = tuple[PolicyDraft, list[Violation]]
@@ -35,7 +34,7 @@ class Registry:
     """The registrations of a folder as far as they are accepted."""
 
     bindings: Bindings
-    pending: tuple[str, ...]
+    pending: tuple[RegistrationDraft, ...]
     report: Report
 
 
@@ -61,18 +60,18 @@ def accept(
     """Judge what services said; a manifest without a registration here still tells which bindings there are."""
     accepted: list[Registration] = []
     reports: list[Report] = []
-    pending: list[str] = []
+    pending: list[RegistrationDraft] = []
     for draft in drafts:
         registration, found = None, Report()
         if draft.uid in descriptions:
             registration, found = accept_registration(draft, descriptions[draft.uid], others=accepted, drafts=drafts)
         reports.append(found)
         if registration is None:
-            pending.append(draft.name)
+            pending.append(draft)
         else:
             accepted.append(registration)
     known = {d.name for d in drafts}
-    accepted.extend(_elsewhere(name, manifest) for name, manifest in sorted(manifests.items()) if name not in known)
+    accepted.extend(_recorded(name, manifest) for name, manifest in sorted(manifests.items()) if name not in known)
     return Registry(bindings=bind(accepted, settings.builtins), pending=tuple(pending), report=merge(reports))
 
 
@@ -100,9 +99,10 @@ def judge(
 ) -> tuple[tuple[CompiledPolicy, ...], Report]:
     """The policies compiled, and everything that is wrong with them, each by itself and together."""
     compiled: list[CompiledPolicy] = []
+    pending = tuple(d.name for d in registry.pending)
     for draft, structural in _counted(policies, progress):
         given = PolicyInput(
-            draft=draft, bindings=registry.bindings, verdicts=verdicts, settings=settings, pending=registry.pending
+            draft=draft, bindings=registry.bindings, verdicts=verdicts, settings=settings, pending=pending
         )
         compiled.append(compile_draft(given, structural))
     revisions = [p.revision for p in compiled if p.revision is not None]
@@ -116,15 +116,6 @@ def _counted(items: Sequence[T], progress: Progress) -> Iterator[T]:
         yield item
 
 
-def _elsewhere(name: str, manifest: Manifest) -> Registration:
-    """A registration that is kept in another place, as far as its manifest tells."""
-    limit = min((b.max_body_bytes for b in manifest.bindings), default=0)
-    connection = Connection(endpoint="https://recorded.invalid:443", timeout=timedelta(milliseconds=500))
-    return Registration(
-        name=name,
-        uid=f"recorded-{name}",
-        created_at=UNDATED,
-        connection=connection,
-        max_body_bytes=limit,
-        manifest=manifest,
-    )
+def _recorded(name: str, manifest: Manifest) -> Registration:
+    """A registration of which only the manifest is here."""
+    return elsewhere(name, manifest, max_body_bytes=min((b.max_body_bytes for b in manifest.bindings), default=0))

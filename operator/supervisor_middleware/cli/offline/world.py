@@ -7,13 +7,15 @@ else is a function of.
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Final, TextIO
 
+from supervisor_middleware.cli.offline.assumptions import with_assumed
 from supervisor_middleware.cli.offline.judge import (
     Registry,
     accept,
@@ -26,10 +28,12 @@ from supervisor_middleware.cli.offline.judge import (
 from supervisor_middleware.cli.offline.manifest_files import read_manifests
 from supervisor_middleware.cli.offline.scopes import Scope, scopes_of
 from supervisor_middleware.cli.rendering.progress import Progress
+from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.pipeline import CompiledPolicy
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
 from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.generation import Stage
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.revision import Revision
@@ -57,7 +61,7 @@ class Options:
 
 
 # No repr: asyncio makes one of its main task, hence of this result, only to throw it away.
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class World:
     """A folder, judged. `report` is all there is to say about it; `locate` gives file and line of a field."""
 
@@ -67,27 +71,41 @@ class World:
     policies: tuple[CompiledPolicy, ...]
     report: Report
     locate: Callable[[Subject, str], Location | None]
-    _scopes: list[Scope] | None = field(default=None, init=False, repr=False, compare=False)
 
-    @property
+    @cached_property
     def revisions(self) -> tuple[Revision, ...]:
         """What sandboxes run of each policy: of an invalid one its hosts follow `onError`, nothing vanishes."""
         found = (p.revision or p.draft.as_unresolved() for p in self.policies)
         return tuple(r for r in found if r is not None)
 
-    @property
+    @cached_property
+    def bindings(self) -> Bindings:
+        """Who serves what: as far as is known, and unless the services were asked, as far as is assumed."""
+        if self.settings.knowledge is Knowledge.LIVE:
+            return self.registry.bindings
+        wanted = (e.binding for r in self.revisions for e in r.entries if e.unresolved is None)
+        return with_assumed(self.registry.bindings, wanted, pending=self.registry.pending)
+
+    @cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """Every sandbox with what it runs, composed on first use: validation does without."""
-        if self._scopes is None:
-            found = scopes_of(
-                self.snapshot.sandboxes,
-                self.revisions,
-                namespaces=self.snapshot.namespaces,
-                bindings=self.registry.bindings,
-                settings=self.settings,
-            )
-            object.__setattr__(self, "_scopes", list(found))
-        return tuple(self._scopes or ())
+        return scopes_of(
+            self.snapshot.sandboxes,
+            self.revisions,
+            namespaces=self.snapshot.namespaces,
+            bindings=self.bindings,
+            settings=self.settings,
+        )
+
+    @property
+    def stages(self) -> Iterator[Stage]:
+        """The stages of every scope."""
+        return (stage for scope in self.scopes for stage in scope.generation.stages)
+
+    def assumed(self, stages: Iterable[Stage]) -> tuple[str, ...]:
+        """The bindings of `stages` whose service and limits are assumed."""
+        known = self.registry.bindings
+        return tuple(sorted({s.binding for s in stages if s.unresolved is None and known.find(s.binding) is None}))
 
     @property
     def objects(self) -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TextIO, TypeAlias
 
-from supervisor_middleware.cli.offline.assumptions import Assumptions, assumptions_of
 from supervisor_middleware.cli.offline.complaints import complain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
@@ -78,6 +77,7 @@ def plan_of(before: World, after: World) -> Plan:
         objects=tuple(sorted(_objects(before, after), key=lambda c: (c.subject, c.mark))),
         effects=tuple(_effects(*sides)),
         conflicted=tuple(sorted(_conflicted(after) - _conflicted(before))),
+        assumed=tuple(sorted({binding for w in (before, after) for binding in w.assumed(w.stages)})),
     )
 
 
@@ -87,27 +87,26 @@ class _Side:
 
     world: World
     scopes: Mapping[Place, Scope]
-    assumptions: Assumptions
 
     @classmethod
     def of(cls, world: World) -> "_Side":
-        return cls(world=world, scopes={_place(s): s for s in world.scopes}, assumptions=assumptions_of(world))
+        return cls(world=world, scopes={_place(s): s for s in world.scopes})
 
     def generation(self, place: Place, sandbox: Sandbox) -> Generation:
         """What the sandbox runs here, whether this side has thought of it or not."""
         scope = self.scopes.get(place)
         if scope is not None:
-            return self.assumptions.applied(scope.generation)
+            return scope.generation
         world = self.world
         labels = world.snapshot.namespaces.get(sandbox.namespace, {NAMESPACE_LABEL: sandbox.namespace})
         found, _ = compose(
             sandbox,
             world.revisions,
             namespace_labels=labels,
-            bindings=world.registry.bindings,
+            bindings=world.bindings,
             settings=world.settings,
         )
-        return self.assumptions.applied(found)
+        return found
 
 
 def _place(scope: Scope) -> Place:

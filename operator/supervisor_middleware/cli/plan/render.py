@@ -8,6 +8,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from supervisor_middleware.cli.offline.assumptions import note
 from supervisor_middleware.cli.plan.words import Mark, Row, rows_of, value_of
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
 from supervisor_middleware.cli.rendering.forms import Form, write
@@ -46,13 +47,14 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All of it."""
+    """All of it. `assumed` are bindings of which nobody knows the service or its limits."""
 
     is_valid: bool
     was_valid: bool
     objects: tuple[ObjectChange, ...]
     effects: tuple[Effect, ...]
     conflicted: tuple[Subject, ...]
+    assumed: tuple[str, ...] = ()
 
     @property
     def is_loss(self) -> bool:
@@ -117,6 +119,8 @@ def _text(plan: Plan, console: Console) -> None:
         console.print()
     if any(e.difference is not None and (e.difference.lost or e.difference.gained) for e in plan.effects):
         console.print(Text("a host is an example: others may change with it", style="dim"))
+    if plan.assumed:
+        console.print(Text(note(plan.assumed), style="dim"))
     console.print(Text(plan.summary, style="red" if plan.is_loss or not plan.is_valid else "bold"))
 
 
@@ -145,6 +149,7 @@ def _value(plan: Plan) -> JsonObject:
         "valid": plan.is_valid,
         "wasValid": plan.was_valid,
         "loss": plan.is_loss,
+        "assumed": list(plan.assumed),
         "objects": [
             {
                 "change": _WORDS[c.mark],

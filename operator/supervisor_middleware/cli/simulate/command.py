@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from supervisor_middleware.cli.identities import client_identity
-from supervisor_middleware.cli.offline.assumptions import Assumptions, assumptions_of, unknown_bindings
 from supervisor_middleware.cli.offline.complaints import complain, explain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
@@ -69,7 +68,7 @@ def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = Non
         return 1 if is_invalid else 2
     result = Result(
         checked=checked,
-        assumed=_assumed(checked, world),
+        assumed=world.assumed(t.stage for c in checked if c.trace is not None for t in c.trace.turns),
         is_valid=world.report.is_valid,
         bodies=options.bodies,
         is_single=options.case is not None,
@@ -134,26 +133,19 @@ def _cases(options: Options) -> tuple[tuple[Case, ...], Report]:
 async def _checked(cases: Sequence[Case], world: World, options: Options) -> tuple[Checked, ...]:
     is_live = options.world.knowledge is Knowledge.LIVE
     services = Services(client_identity(options.world.credentials)) if is_live else None
-    assumptions, scopes = assumptions_of(world), world.scopes
+    scopes = world.scopes
     try:
-        return tuple(
-            [
-                await _one(case, scopes, sandbox=options.sandbox, assumptions=assumptions, services=services)
-                for case in cases
-            ]
-        )
+        return tuple([await _one(case, scopes, sandbox=options.sandbox, services=services) for case in cases])
     finally:
         if services is not None:
             await services.close()
 
 
-async def _one(
-    case: Case, scopes: Sequence[Scope], *, sandbox: str, assumptions: Assumptions, services: Services | None
-) -> Checked:
+async def _one(case: Case, scopes: Sequence[Scope], *, sandbox: str, services: Services | None) -> Checked:
     scope = scope_of(case.spec.sandbox or sandbox or None, scopes)
     if isinstance(scope, Difference):
         return Checked(case=case, differences=(scope,))
-    generation = assumptions.applied(scope.generation)
+    generation = scope.generation
     clock = Clock()
     found = await trace(
         case.spec.request,
@@ -171,7 +163,7 @@ async def _one(
 
 def scope_of(wanted: str | None, scopes: Sequence[Scope]) -> Scope | Difference:
     """The sandbox that is meant: by name, by title, or by a namespace in which all run the same."""
-    found = [s for s in scopes if wanted is None or wanted in _names(s)]
+    found = [s for s in scopes if wanted is None or wanted in s.names]
     exact = [s for s in found if wanted != s.sandbox.namespace] or found
     if exact and all(s.generation == exact[0].generation for s in exact):
         return exact[0]
@@ -181,17 +173,3 @@ def scope_of(wanted: str | None, scopes: Sequence[Scope]) -> Scope | Difference:
         expected=wanted or "one sandbox, or several that run the same",
         actual=f"name one of: {titles}" if titles else "there is no sandbox and no policy",
     )
-
-
-def _names(scope: Scope) -> frozenset[str]:
-    sandbox = scope.sandbox
-    return frozenset((scope.title, f"{sandbox.namespace}/{sandbox.name}", sandbox.namespace))
-
-
-def _assumed(checked: Sequence[Checked], world: World) -> tuple[str, ...]:
-    """The bindings whose limits are assumed, as far as a chain has them."""
-    if world.settings.knowledge is Knowledge.LIVE:
-        return ()
-    unknown = set(unknown_bindings(s.generation for s in world.scopes))
-    used = {t.stage.binding for c in checked if c.trace is not None for t in c.trace.turns}
-    return tuple(sorted(unknown & used))

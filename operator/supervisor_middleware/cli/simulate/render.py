@@ -12,6 +12,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from supervisor_middleware.cli.offline.assumptions import note
 from supervisor_middleware.cli.rendering.annotations import Level, annotation, plain
 from supervisor_middleware.cli.rendering.forms import Form, write
 from supervisor_middleware.cli.rendering.sizes import counted
@@ -97,8 +98,7 @@ def _text(result: Result, console: Console) -> None:
     else:
         _cases(result, console)
     if result.assumed:
-        names = ", ".join(result.assumed)
-        console.print(Text(f"no manifest is known of {names}: limits are assumed (use --manifests or --live)", "dim"))
+        console.print(Text(note(result.assumed), "dim"))
 
 
 def _single(checked: Checked, result: Result, console: Console) -> None:
