@@ -367,6 +367,17 @@ async def test_a_service_that_is_down_at_restart_changes_nothing_but_says_so() -
     assert control.world.notices == []
 
 
+async def test_a_policy_that_moved_to_another_namespace_under_its_uid_applies_there_and_nowhere_else() -> None:
+    control = await a_settled()
+    control.world.sandboxes.append(a_sandbox(namespace="team-b"))
+    control.world.put(a_policy(namespace="team-b", uid=POLICY))
+    await control.settle()
+    found = control.distributor.generations
+    assert not found[CODER].generation.stages
+    (stage,) = found["uid-of-team-b-coder"].generation.stages
+    assert (stage.policy, stage.unresolved) == ("team-b/redaction", None)
+
+
 async def test_policies_are_judged_and_matched_off_the_loop_so_that_intricate_ones_hold_up_no_stream() -> None:
     spec, labels = Seen(a_policy(selector={"matchLabels": {"app": "x"}}).spec), Seen({"app": "x"})
     sandbox = replace(a_sandbox(), labels=labels)

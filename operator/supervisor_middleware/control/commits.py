@@ -27,12 +27,12 @@ def revision_to_store(
     fresh: Revision, *, policy: Stored, stored: tuple[StoredRevision, ...], epoch: int
 ) -> StoredRevision:
     """`fresh` as it is to be saved; `stored` are the revisions there are of its policy, oldest first."""
-    digest = fresh.digest
-    if stored and stored[-1].digest == digest and stored[-1].epoch == epoch:
+    digest, latest = fresh.digest, stored[-1] if stored else None
+    if latest and (latest.digest, latest.epoch, latest.revision.policy) == (digest, epoch, fresh.policy):
         # Saved by a pass of ours whose status write was lost: the same content is the same revision.
-        return stored[-1]
+        return latest
     named = accepted_reference(policy.status)
-    number = 1 + max(stored[-1].number if stored else 0, named[0] if named else 0)
+    number = 1 + max(latest.number if latest else 0, named[0] if named else 0)
     return StoredRevision(number=number, epoch=epoch, digest=digest, revision=fresh)
 
 

@@ -45,10 +45,14 @@ def decide_registry(
 
 
 def accepted_by_policy(snapshot: Snapshot) -> Mapping[str, StoredRevision]:
-    """The revision each policy's status names: a revision that no status names was never committed."""
+    """The revision each policy's status names: a revision that no status names was never committed.
+
+    Nor is one of a policy that is another by now: a file may move to another namespace and keep its UID.
+    """
     stored = {(r.revision.uid, r.number, r.digest): r for r in snapshot.revisions}
-    named = ((p.uid, accepted_reference(p.status)) for p in snapshot.policies)
-    return {uid: stored[uid, *reference] for uid, reference in named if reference and (uid, *reference) in stored}
+    named = ((p, accepted_reference(p.status)) for p in snapshot.policies)
+    found = ((p, stored.get((p.uid, *reference))) for p, reference in named if reference)
+    return {p.uid: r for p, r in found if r is not None and r.revision.policy == p.subject}
 
 
 def accepted_reference(status: Mapping[str, Any]) -> tuple[int, str] | None:
