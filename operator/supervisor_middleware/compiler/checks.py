@@ -13,8 +13,7 @@ from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.drafts import EntryDraft, PolicyDraft
 from supervisor_middleware.compiler.questions import question_for
 from supervisor_middleware.compiler.skipped import Overlaps, for_example, selector_of
-from supervisor_middleware.compiler.structure import path_of
-from supervisor_middleware.model.identifiers import KEY_RULE, is_policy_key, is_reserved
+from supervisor_middleware.model.identifiers import KEY_RULE, is_policy_key, is_reserved, plain_text
 from supervisor_middleware.model.limits import (
     MAX_BASELINE_CONFIGS,
     MAX_CONFIG_BYTES,
@@ -49,6 +48,7 @@ class PolicyInput:
 
 Check: TypeAlias = Callable[[PolicyInput], Iterator[Violation]]
 _NOT_ASKED: Final = Unreachable(Outage.CALL_FAILED)
+_MAX_SHOWN_KEY: Final = 64
 
 
 def keys_are_names(given: PolicyInput) -> Iterator[Violation]:
@@ -126,7 +126,7 @@ def orders_are_unique(given: PolicyInput) -> Iterator[Violation]:
             holders.setdefault(entry.order, []).append(entry)
     free = next(n for n in count(10, 10) if n not in holders)
     for order, entries in holders.items():
-        keys = ", ".join(path_of((key,)) for key in sorted(e.key for e in entries))
+        keys = ", ".join(plain_text(key, limit=_MAX_SHOWN_KEY) for key in sorted(e.key for e in entries))
         for entry in entries if len(entries) > 1 else ():
             yield given.violation(
                 entry.path("order"),
