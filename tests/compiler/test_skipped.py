@@ -100,11 +100,15 @@ def test_what_is_dear_to_find_out_is_found_out_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_where_the_budget_is_gone_nothing_is_searched_but_what_is_spelled_out_is_told() -> None:
-    spent = Overlaps(budget=Budget(-1))
-    selector = selector_of(("*.never-searched.test",), ())
-    assert spent.of(selector, pattern_of("a.never-searched.test")) == "a.never-searched.test"
-    assert spent.of(selector, pattern_of("never.asked")) is None
-    assert spent.of(selector, pattern_of("a*.never-searched.test")) == UNDECIDED
+    selector = selector_of(("*.never-searched.test", "**"), ("**.never-asked",))
+
+    def told(host: str) -> list[str]:
+        return [found for _, found in Overlaps(budget=Budget(-1)).hits(selector, skips(host))]
+
+    assert told("a.never-searched.test") == ["a.never-searched.test"]
+    assert told("[2001:db8::1]") == ["[2001:db8::1]"]
+    assert told("a.never-asked") == []
+    assert told("a*.never-searched.test") == [UNDECIDED]
 
 
 def test_a_policy_too_intricate_to_be_compared_is_refused_with_a_way_out() -> None:

@@ -32,29 +32,18 @@ class Overlaps:
 
     def hits(self, selector: HostSelector, skips: Sequence[Skip]) -> Iterator[tuple[Skip, str]]:
         """The skips that `selector` overlaps, each with a host: the first few, and none after an undecided one."""
-        if len(skips) > 1 and self._misses(selector, skips):
+        hosts = [pattern_of(skip.host) for skip in skips]
+        # Mostly it overlaps none of them: one question then, instead of hundreds.
+        if len(hosts) > 1 and self._common(selector, tuple(hosts)) is None:
             return
-        found = ((skip, self.of(selector, pattern_of(skip.host))) for skip in skips)
+        found = ((skip, self._common(selector, (host,))) for skip, host in zip(skips, hosts, strict=True))
         for skip, host in islice((f for f in found if f[1] is not None), MAX_SHOWN):
             yield skip, host or UNDECIDED
             if not host:
                 return
 
-    def _misses(self, selector: HostSelector, skips: Sequence[Skip]) -> bool:
-        """Whether it overlaps none of them: mostly so, and one question then instead of hundreds."""
-        names = tuple(pattern_of(s.host) for s in skips if not s.host.startswith("["))
-        if len(names) < len(skips):
-            return False
-        return self._common(selector, names) is None
-
-    def of(self, selector: HostSelector, endpoint: HostPattern) -> str | None:
-        """A host that both cover; None if there is none, `UNDECIDED` if nobody knows."""
-        if (literal := str(endpoint)).startswith("["):
-            return literal if selector.selects(literal) else None
-        return self._common(selector, (endpoint,))
-
     def _common(self, selector: HostSelector, endpoints: tuple[HostPattern, ...]) -> str | None:
-        """A host of any of them that the selector selects."""
+        """A host of any of them that the selector selects; None if there is none, `UNDECIDED` if nobody knows."""
         if self.budget.left < 0 and all(any("*" in str(p) for p in side) for side in (selector.include, endpoints)):
             return UNDECIDED  # only a search could tell; hosts that are spelled out cost nothing
         host, steps = _searched(selector, endpoints)

@@ -17,6 +17,7 @@ from supervisor_middleware.model.limits import MIB
 from supervisor_middleware.model.violation import Reason, Report, Subject, Violation, merge, report
 from supervisor_middleware.sources.assembly import FILE, about_file, findings_of
 from supervisor_middleware.sources.documents import Document, lines_of, read_documents
+from supervisor_middleware.sources.places import line_of
 
 MAX_MADE_BODY_BYTES: Final = 64 * MIB
 FAULTS: Final[Mapping[str, FailureCode]] = {
@@ -158,9 +159,7 @@ class Case:
 
     def line_of(self, path: str) -> int:
         """The line of a field, or of the closest thing above it."""
-        while path and path not in self.lines:
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
-        return self.lines.get(path, self.line)
+        return line_of(self.lines, path, otherwise=self.line)
 
 
 def cases_schema() -> dict[str, Any]:
@@ -205,13 +204,10 @@ def _is_within(path: str, prefix: str) -> bool:
 
 def _located(violation: Violation, lines: Mapping[str, int], *, line: int, prefix: str) -> Violation:
     path = violation.path
-    known = path
-    while known and known not in lines:
-        known = known[: max(known.rfind("."), known.rfind("["), 0)]
     whole = prefix + (f".{path}" if path and not path.startswith("[") else path)
     return about_file(
         violation.subject.name,
-        f"line {lines.get(known, line)}, {whole}",
+        f"line {line_of(lines, path, otherwise=line)}, {whole}",
         violation.message,
         hint="smw schema cases has every field"
         if violation.hint.startswith("write it in this form")
