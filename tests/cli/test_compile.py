@@ -69,7 +69,7 @@ def test_one_sandbox_or_namespace_can_be_asked_for(smw: Smw) -> None:
 def test_a_sandbox_that_is_not_there_is_exit_2(smw: Smw) -> None:
     shown = smw("compile", "in", "--sandbox", "team-x")
     assert (shown.code, shown.out) == (2, "")
-    assert "no such sandbox: team-x (there is: " in shown.err
+    assert "team-x: no such sandbox; there is " in shown.err
 
 
 def test_invalid_policies_are_reported_and_nothing_is_compiled(smw: Smw) -> None:

@@ -19,6 +19,8 @@ _HINTS: Final = (
     ("control characters", "the file seems not to be text"),
     ("block end", "check the indentation"),
     ("block mapping", "check the indentation"),
+    ("flow mapping", "close what { opens, with commas between; quote text that begins with {"),
+    ("flow sequence", "close what [ opens, with commas between; quote text that begins with ["),
 )
 
 

@@ -219,3 +219,9 @@ def test_standard_input_is_known_by_its_content(
     document = next(iter(yaml.safe_load_all(shown.out)))
     assert document["kind"] == kind
     assert document["metadata"]["name"] in {"anonymizer", "mine"}
+
+
+def test_a_namespace_that_cannot_be_is_exit_2(smw: Smw, folder: Path) -> None:
+    shown = smw("convert", folder / "gateway.toml", "--namespace", "Team_A")
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.startswith("smw: --namespace: at most 63 of ")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor_middleware.cli.offline.scopes import Scope, chosen_scopes, scopes_of, shown_labels
+from supervisor_middleware.cli.offline.scopes import Scope, chosen_scopes, listed, scopes_of, shown_labels
 from supervisor_middleware.compiler.binding import bind
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS
@@ -84,7 +84,12 @@ def test_scopes_are_asked_for_by_name_title_or_namespace() -> None:
     found = scopes(a_revision(), sandboxes=(a_sandbox("a"), a_sandbox("b")))
     assert chosen_scopes(found, "") == chosen_scopes(found, "team-a") == found
     assert chosen_scopes(found, "team-a/b") == found[1:]
-    with pytest.raises(InvalidInput, match=r"no such sandbox: c \(there is: team-a/a, team-a/b\)"):
+    with pytest.raises(InvalidInput, match="c: no such sandbox; there is team-a/a, team-a/b"):
         chosen_scopes(found, "c")
     with pytest.raises(InvalidInput, match="there is no sandbox and no policy"):
         chosen_scopes((), "c")
+
+
+def test_of_many_sandboxes_only_some_are_listed() -> None:
+    found = scopes(sandboxes=[a_sandbox(f"s{i:02}") for i in range(12)])
+    assert listed(found).endswith("/s09 and 2 more")

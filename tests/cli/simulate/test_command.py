@@ -131,7 +131,7 @@ def test_one_request_is_given_by_options(smw: Smw, tmp_path: Path, pytestconfig:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--sandbox", "nobody"), "nobody is not one sandbox: name one of: team-a/coder, team-a/idle"),
+        (("--sandbox", "nobody"), "nobody: no such sandbox; there is team-a/coder, team-a/idle"),
         ((), "whose request is it? name one of: team-a/coder, team-a/idle (use --sandbox)"),
     ],
 )

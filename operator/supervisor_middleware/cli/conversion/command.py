@@ -26,6 +26,7 @@ from supervisor_middleware.cli.rendering.yaml_output import dump_documents
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.pki.bundles import parse_bundle
+from supervisor_middleware.pki.spiffe import is_label
 from supervisor_middleware.sources.documents import MAX_FILE_BYTES, read_documents
 from supervisor_middleware.sources.files import Found, list_files, read_bytes
 
@@ -50,6 +51,7 @@ def run(options: Options) -> int:
     Raises:
         InvalidInput: a file cannot be read, or there is nothing to convert.
     """
+    _require_namespace(options.names)
     files = list_files(options.paths)
     if files.missing:
         raise InvalidInput(f"{', '.join(files.missing)}: no such file or folder")
@@ -62,6 +64,11 @@ def run(options: Options) -> int:
         typer.echo(_text(result, target), nl=False)
         _report(result.remarks)
     return 0 if result.is_complete else 1
+
+
+def _require_namespace(names: Names) -> None:
+    if names.namespace and not is_label(names.namespace):
+        raise InvalidInput("--namespace: at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit")
 
 
 def _read(found: Found) -> list[Source]:

@@ -196,11 +196,17 @@ def _annotations(coverage: Coverage, locate: Callable[[Subject, str], Location |
         where = locate(endpoint.policy, f"{endpoint.path}.host") or locate(endpoint.policy, endpoint.path)
         yield annotation(
             Level.WARNING,
-            f"{endpoint.policy}: {_host(endpoint)} is not inspected as a whole{_missing(endpoint)}",
+            f"{endpoint.policy}: {_host(endpoint)} {_uncovered(endpoint)}",
             title="Uncovered",
             where=where,
         )
     yield plain(coverage.summary)
+
+
+def _uncovered(endpoint: Endpoint) -> str:
+    if endpoint.reach is not None and endpoint.reach.extent is Extent.NONE:
+        return "is inspected by no stage"
+    return f"is not inspected as a whole{_missing(endpoint)}"
 
 
 def _missing(endpoint: Endpoint) -> str:

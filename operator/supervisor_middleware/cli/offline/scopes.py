@@ -20,6 +20,7 @@ from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.violation import Subject
 
 _ANY: Final = "any"
+_SHOWN: Final = 10
 _IS_NAMED: Final = Selector(requirements=(Requirement(key=NAMESPACE_LABEL, operator=Operator.EXISTS),))
 
 
@@ -98,9 +99,19 @@ def chosen_scopes(scopes: Sequence[Scope], wanted: str) -> tuple[Scope, ...]:
     """
     found = tuple(s for s in scopes if not wanted or wanted in s.names)
     if wanted and not found:
-        titles = ", ".join(s.title for s in scopes) or "there is no sandbox and no policy"
-        raise InvalidInput(f"no such sandbox: {wanted} (there is: {titles})")
+        raise InvalidInput(f"{wanted}: {no_such(scopes)}")
     return found
+
+
+def no_such(scopes: Sequence[Scope]) -> str:
+    """What to say of a sandbox that is not there: which ones are."""
+    return f"no such sandbox; there is {listed(scopes)}" if scopes else "there is no sandbox and no policy"
+
+
+def listed(scopes: Sequence[Scope]) -> str:
+    """Some of their titles: there may be thousands."""
+    more = len(scopes) - _SHOWN
+    return ", ".join(s.title for s in scopes[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def shown_labels(labels: Mapping[str, str]) -> str:

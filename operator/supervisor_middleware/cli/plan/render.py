@@ -181,7 +181,8 @@ def _annotations(plan: Plan, locate: Locate) -> Iterator[str]:
         )
         for row in rows_of(effect.difference) if effect.is_loss and effect.difference is not None else ():
             if row.is_loss:
-                yield annotation(Level.WARNING, f"{scopes}: {row.kind} {row.name} {row.text}", title="Protected less")
+                text = " ".join(f"{row.kind} {row.name} {row.text}".split())
+                yield annotation(Level.WARNING, f"{scopes}: {text}", title="Protected less")
     for subject in plan.conflicted:
         yield annotation(
             Level.ERROR,

@@ -16,7 +16,7 @@ from typing import Final, TextIO
 
 from supervisor_middleware.cli.identities import client_identity
 from supervisor_middleware.cli.offline.complaints import complain, explain
-from supervisor_middleware.cli.offline.scopes import Scope
+from supervisor_middleware.cli.offline.scopes import Scope, listed, no_such
 from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
 from supervisor_middleware.cli.rendering.forms import Form
@@ -112,7 +112,7 @@ def given_case(
 
 def _unknown(why: str, options: Options, world: World) -> str:
     if options.sandbox:
-        return f"{options.sandbox} is not one sandbox: {why}"
+        return f"{options.sandbox}: {why}"
     return f"whose request is it? {why} (use --sandbox)" if world.scopes else why
 
 
@@ -167,9 +167,8 @@ def scope_of(wanted: str | None, scopes: Sequence[Scope]) -> Scope | Difference:
     exact = [s for s in found if wanted != s.sandbox.namespace] or found
     if exact and all(s.generation == exact[0].generation for s in exact):
         return exact[0]
-    titles = ", ".join(s.title for s in (found or scopes))
     return Difference(
         path="sandbox",
         expected=wanted or "one sandbox, or several that run the same",
-        actual=f"name one of: {titles}" if titles else "there is no sandbox and no policy",
+        actual=f"name one of: {listed(found)}" if found else no_such(scopes),
     )
