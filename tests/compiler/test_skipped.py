@@ -17,7 +17,8 @@ from supervisor_middleware.compiler.skipped import (
     pattern_of,
     selector_of,
 )
-from supervisor_middleware.model.host_sets import SEARCH_STEPS, Budget, find_selected, selector_overlap
+from supervisor_middleware.model.host_sets import SEARCH_STEPS, Budget, find_selected
+from supervisor_middleware.model.hosts import HostSelector
 from supervisor_middleware.model.limits import MAX_SKIPS
 from supervisor_middleware.model.revision import Skip
 from supervisor_middleware.model.violation import Reason
@@ -152,5 +153,6 @@ patterns = st.lists(labels, min_size=1, max_size=3).map(".".join)
 @given(st.lists(patterns, min_size=1, max_size=3), st.lists(patterns, max_size=2), st.lists(patterns, max_size=4))
 def test_hits_are_those_of_one_question_each(include: list[str], exclude: list[str], hosts: list[str]) -> None:
     selector = selector_of(tuple(include), tuple(exclude))
-    expected = {h: found for h in hosts if (found := selector_overlap(selector, pattern_of(h))) is not None}
+    asked = {h: [[selector], [HostSelector(include=(pattern_of(h),))]] for h in hosts}
+    expected = {h: found for h, inside in asked.items() if (found := find_selected(inside=inside)) is not None}
     assert hit(include, exclude, *hosts) == expected

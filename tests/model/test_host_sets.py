@@ -18,12 +18,9 @@ from supervisor_middleware.model.host_sets import (
     SEARCH_STEPS,
     Budget,
     TooComplex,
-    example_of,
     find_host,
     find_selected,
     lost_host,
-    overlap,
-    selector_overlap,
 )
 from supervisor_middleware.model.hosts import HostPattern, HostSelector, normalize_host, parse_pattern, parse_patterns
 
@@ -54,6 +51,18 @@ selectors = st.builds(HostSelector, include=groups, exclude=st.lists(patterns, m
 
 def a_selector(include: Sequence[str] = ("**",), exclude: Sequence[str] = ()) -> HostSelector:
     return HostSelector(include=parse_patterns(include), exclude=parse_patterns(exclude))
+
+
+def overlap(one: HostPattern, other: HostPattern, *, budget: Budget | None = None) -> str | None:
+    return find_host(inside=[[one], [other]], budget=budget)
+
+
+def selector_overlap(selector: HostSelector, pattern: HostPattern, *, budget: Budget | None = None) -> str | None:
+    return find_selected(inside=[[selector], [HostSelector(include=(pattern,))]], budget=budget)
+
+
+def example_of(selector: HostSelector, *, budget: Budget | None = None) -> str | None:
+    return find_selected(inside=[[selector]], budget=budget)
 
 
 def is_selected(host: str, inside: Sequence[Collection[HostSelector]], outside: Collection[HostSelector]) -> bool:

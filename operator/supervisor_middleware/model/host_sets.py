@@ -98,33 +98,6 @@ def find_selected(
     return next(filter(whole.holds_for, whole.ipv6_hosts()), None)
 
 
-def overlap(one: HostPattern, other: HostPattern, *, budget: Budget | None = None) -> str | None:
-    """A host that both patterns match.
-
-    Raises:
-        TooComplex: not decided within the budget.
-    """
-    return find_host(inside=[[one], [other]], budget=budget)
-
-
-def selector_overlap(selector: HostSelector, pattern: HostPattern, *, budget: Budget | None = None) -> str | None:
-    """A host of the pattern that the selector selects.
-
-    Raises:
-        TooComplex: not decided within the budget.
-    """
-    return find_selected(inside=[[selector], [HostSelector(include=(pattern,))]], budget=budget)
-
-
-def example_of(selector: HostSelector, *, budget: Budget | None = None) -> str | None:
-    """A host that the selector selects; None where its exclusions leave it none.
-
-    Raises:
-        TooComplex: not decided within the budget.
-    """
-    return find_selected(inside=[[selector]], budget=budget)
-
-
 def lost_host(
     *, before: Collection[HostSelector], after: Collection[HostSelector], budget: Budget | None = None
 ) -> str | None:
