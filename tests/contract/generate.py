@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from tests.contract.chart import chart
 from tests.contract.crds import crds
 from tests.contract.editor_schema import editor_schema
 from tests.contract.protobuf import protobuf_code
@@ -35,6 +36,10 @@ class Generator:
 GENERATORS: Final = (
     Generator(produce=protobuf_code, owns=("operator/supervisor_middleware/wire/gen/*.py*",)),
     Generator(produce=crds, owns=("crds/*.yaml",)),
+    Generator(
+        produce=chart,
+        owns=("charts/supervisor-middleware/templates/crds/*.yaml", "charts/supervisor-middleware/README.md"),
+    ),
     Generator(produce=reference, owns=("docs/reference/*.md",)),
     Generator(produce=editor_schema, owns=("docs/reference/*.json",)),
 )
