@@ -170,7 +170,10 @@ async def test_our_kind_in_another_group_is_pointed_out(tmp_path: Path) -> None:
         (policy("Redaction"), "line 4, metadata.name: must be"),
         (policy(namespace="a.b"), "line 5, metadata.namespace: must be"),
         (policy().replace("name: redaction", "generateName: x"), "line 4, metadata.name: is required"),
-        (policy().replace("name: redaction", "name: 12"), "quote it"),
+        (
+            policy().replace("name: redaction", "name: n"),
+            "metadata.name: must be a string, and YAML reads it as something else (quote it)",
+        ),
         (policy(extra="  annotations: {a: 1}"), "metadata.annotations.a: must be a string (quote it)"),
         (policy(extra="data: 1"), "data: is not a field here (allowed: "),
         (policy().replace("metadata:\n  name: redaction\n  namespace: team-a", "metadata: x"), "must be an object"),

@@ -200,12 +200,12 @@ class _Reader:
             self._problem(place, f"{prefix}name", "is required", hint="add a name", reason=Reason.MISSING_FIELD)
         elif not is_named:
             rule = f"must be at most {_MAX_NAME} of a-z, 0-9, - and ., beginning and ending with a letter or digit"
-            self._problem(place, f"{prefix}name", rule, hint=_rename(name))
+            self._misnamed(place, f"{prefix}name", name, rule)
         if not _NAMESPACED[kind]:
             return Subject(kind=kind, name=str(name)) if is_named else None
         namespace = DEFAULT_NAMESPACE if namespace is None else namespace
         if not isinstance(namespace, str) or not is_label(namespace):
-            self._problem(place, f"{prefix}namespace", _LABEL_RULE, hint=_rename(namespace))
+            self._misnamed(place, f"{prefix}namespace", namespace, _LABEL_RULE)
             return None
         return Subject(kind=kind, namespace=namespace, name=str(name)) if is_named else None
 
@@ -233,7 +233,7 @@ class _Reader:
         given: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
         name, labels, before = given.get("name"), given.get("labels") or {}, len(self.problems)
         if not isinstance(name, str) or not is_label(name):
-            self._problem(place, "metadata.name", _LABEL_RULE, hint=_rename(name))
+            self._misnamed(place, "metadata.name", name, _LABEL_RULE)
         self._strings(place, "labels", labels)
         if len(self.problems) == before:
             self.namespaces[str(name)] = labels
@@ -242,6 +242,12 @@ class _Reader:
         self.skipped += 1
         if kind in _NAMESPACED and isinstance(version, str) and kind != Kind.SANDBOX.value:
             self._advise(place, f"a {kind} of another apiVersion than {API_VERSION} is not ours and was skipped")
+
+    def _misnamed(self, place: Place, path: str, name: object, rule: str) -> None:
+        if isinstance(name, str):
+            self._problem(place, path, rule, hint="use lower-case letters, digits and -")
+        else:  # `name: n` is a boolean to YAML 1.1, and nobody who wrote it knows
+            self._problem(place, path, "must be a string, and YAML reads it as something else", hint="quote it")
 
     def _violations(self, place: Place, violations: Iterable[Violation]) -> None:
         for violation in violations:
@@ -260,10 +266,6 @@ class _Reader:
 def _like(kind: str) -> str:
     close = difflib.get_close_matches(kind[:_MAX_NAME], _WRITTEN, n=1)
     return f"did you mean {close[0]}?" if close else ""
-
-
-def _rename(value: object) -> str:
-    return "use lower-case letters, digits and -" if isinstance(value, str) else "quote it"
 
 
 def _size(body: Mapping[str, Any]) -> int:

@@ -121,7 +121,7 @@ def test_limits_nobody_knows_are_marked_as_assumed(smw: Smw) -> None:
     assert value["assumed"] == ["other/thing"]
     shown = smw("explain", HOSTS[0], "in", "--manifests", "manifests.yaml").out
     assert "500ms default?" in shown
-    assert "assumed, for want of a manifest: other/thing (use --manifests or --live)" in shown
+    assert "no manifest is known of other/thing: what has a ? is assumed (use --manifests or --live)" in shown
 
 
 def test_what_an_invalid_policy_would_run_is_shown_with_what_is_wrong(smw: Smw, tmp_path: Path) -> None:

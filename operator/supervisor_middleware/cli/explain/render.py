@@ -133,7 +133,10 @@ def _text(explanation: Explanation, console: Console) -> None:
         names = ", ".join(explanation.assumed)
         console.print()
         console.print(
-            Text(f"? is assumed, for want of a manifest: {names} (use --manifests or --live)", style="yellow")
+            Text(
+                f"no manifest is known of {names}: what has a ? is assumed (use --manifests or --live)",
+                style="yellow",
+            )
         )
 
 
