@@ -16,6 +16,7 @@ from supervisor_middleware.cli.validate import result_of, run
 from supervisor_middleware.middleware import serve
 from supervisor_middleware.model.settings import Knowledge, Loopback
 from supervisor_middleware.model.violation import Reason
+from tests.cli.commands import Smw
 from tests.middleware.builders import BINDING, Fake
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "validate"
@@ -63,10 +64,10 @@ def test_all_of_many_problems_are_reported_at_once(monkeypatch: pytest.MonkeyPat
 # ------------------------------------------------------------------------------------------------------ bad input
 
 
-def test_a_missing_path_is_exit_2(tmp_path: Path) -> None:
-    code, shown, err = outcome(tmp_path / "no", tmp_path / "neither")
-    assert (code, shown) == (2, "")
-    assert err == f"smw: {tmp_path}/no, {tmp_path}/neither: no such file or folder\n"
+def test_a_missing_path_is_exit_2(smw: Smw, tmp_path: Path) -> None:
+    shown = smw("validate", tmp_path / "no", tmp_path / "neither")
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == f"smw: {tmp_path}/no, {tmp_path}/neither: no such file or folder\n"
 
 
 def test_an_empty_folder_is_valid_with_a_warning(tmp_path: Path) -> None:
@@ -150,10 +151,10 @@ def test_a_bad_manifest_is_a_violation_about_its_file(tmp_path: Path, content: s
     assert message in shown
 
 
-def test_a_missing_manifest_is_exit_2(tmp_path: Path) -> None:
-    code, _, err = outcome(GOLDEN / "valid" / "in", manifests=(tmp_path / "no.yaml",))
-    assert code == 2
-    assert "no such file" in err
+def test_a_missing_manifest_is_exit_2(smw: Smw, tmp_path: Path) -> None:
+    shown = smw("validate", GOLDEN / "valid" / "in", "--manifests", tmp_path / "no.yaml")
+    assert shown.code == 2
+    assert "no such file" in shown.err
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "---\n"], ids=["empty", "a comment", "no document"])
@@ -165,12 +166,11 @@ def test_a_manifests_file_without_a_manifest_is_a_violation(tmp_path: Path, cont
     assert "holds no manifest (record it with smw describe ENDPOINT -o yaml)" in shown
 
 
-def test_recorded_and_live_exclude_each_other(tmp_path: Path) -> None:
-    code, _, err = outcome(
-        GOLDEN / "valid" / "in", manifests=(GOLDEN / "valid" / "manifests.yaml",), knowledge=Knowledge.LIVE
-    )
-    assert code == 2
-    assert "exclude each other" in err
+def test_recorded_and_live_exclude_each_other(smw: Smw) -> None:
+    folder = GOLDEN / "valid"
+    shown = smw("validate", folder / "in", "--manifests", folder / "manifests.yaml", "--live")
+    assert shown.code == 2
+    assert "exclude each other" in shown.err
 
 
 def test_a_recorded_limit_is_enforced(tmp_path: Path) -> None:
@@ -253,10 +253,10 @@ def test_only_a_service_that_is_down_is_exit_2(tmp_path: Path) -> None:
     assert code == 2
 
 
-def test_a_folder_without_credentials_is_exit_2(tmp_path: Path) -> None:
-    code, _, err = outcome(GOLDEN / "valid" / "in", credentials=tmp_path, knowledge=Knowledge.LIVE)
-    assert code == 2
-    assert "holds no credentials" in err
+def test_a_folder_without_credentials_is_exit_2(smw: Smw, tmp_path: Path) -> None:
+    shown = smw("validate", GOLDEN / "valid" / "in", "--live", "--credentials", tmp_path)
+    assert shown.code == 2
+    assert "holds no credentials" in shown.err
 
 
 # -------------------------------------------------------------------------------------------------------- terminal

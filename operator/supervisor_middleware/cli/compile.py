@@ -24,7 +24,6 @@ from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.rendering.forms import Form, write
 from supervisor_middleware.cli.rendering.sizes import counted, size_of
 from supervisor_middleware.cli.rendering.tables import table
-from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.canonical import JsonObject, JsonValue, canonical, digest, parse, short
 from supervisor_middleware.model.durations import format_duration
 from supervisor_middleware.model.generation import Sealed, Stage, seal
@@ -63,16 +62,16 @@ class Compiled:
 
 
 def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Compile and show; returns the exit code."""
+    """Compile and show; returns the exit code.
+
+    Raises:
+        InvalidInput: a path does not exist, or an option makes no sense.
+    """
     out, err = out or sys.stdout, err or sys.stderr
-    try:
-        world = gathered(options.world, err=err)
-        if complain(world, err):
-            return 1
-        compiled = compiled_of(chosen_scopes(world.scopes, options.sandbox), world)
-    except SupervisorMiddlewareError as error:
-        err.write(f"smw: {error}\n")
-        return 2
+    world = gathered(options.world, err=err)
+    if complain(world, err):
+        return 1
+    compiled = compiled_of(chosen_scopes(world.scopes, options.sandbox), world)
     if world.report.warnings and not world.is_empty:
         explain(Report(warnings=world.report.warnings), world, err)
     render(compiled, options, out=out)

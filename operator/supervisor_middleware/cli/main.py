@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from supervisor_middleware.cli.commands import effects, formats, policies, services
+from supervisor_middleware.cli.commands import formats, policies, services
 from supervisor_middleware.errors import SupervisorMiddlewareError
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
@@ -33,7 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(policies.commands)
-app.add_typer(effects.commands)
 app.add_typer(formats.commands)
 app.add_typer(services.commands)
 

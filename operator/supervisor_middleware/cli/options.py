@@ -36,6 +36,13 @@ class Written(StrEnum):
     JSON = "json"
 
 
+class Strictness(StrEnum):
+    """Whether an answer that is no mistake, only unwelcome, is a bad one."""
+
+    TELL = "tell"
+    FAIL = "fail"
+
+
 OutputOption = Annotated[Output, typer.Option("--output", "-o", metavar="FORM", help="table, json or yaml.")]
 StateOption = Annotated[
     Path | None,

@@ -10,18 +10,17 @@ from typing import TextIO
 from supervisor_middleware.cli.offline.world import Options, World, gathered
 from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.cli.rendering.reports import Result, render
-from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.violation import Report
 
 
 def run(options: Options, *, form: Form = Form.TABLE, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Validate and show; returns the exit code."""
+    """Validate and show; returns the exit code.
+
+    Raises:
+        InvalidInput: a path does not exist, or an option makes no sense.
+    """
     out, err = out or sys.stdout, err or sys.stderr
-    try:
-        world = gathered(options, err=err)
-    except SupervisorMiddlewareError as error:
-        err.write(f"smw: {error}\n")
-        return 2
+    world = gathered(options, err=err)
     render(result_of(world), form, out=out)
     return exit_code(world.report)
 

@@ -6,7 +6,6 @@ Exit codes: 0, 1 the policies are not valid or (asked for) an endpoint is not co
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TextIO
 
 from supervisor_middleware.cli.coverage import render as shown
@@ -14,20 +13,13 @@ from supervisor_middleware.cli.offline.complaints import complain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
+from supervisor_middleware.cli.options import Strictness
 from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.compiler.endpoints import ANY_HOST, EndpointDraft
 from supervisor_middleware.compiler.inspection import guarding, guards, meets, reach
-from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.generation import Generation, Stage
 from supervisor_middleware.model.host_sets import Budget
 from supervisor_middleware.model.violation import Subject
-
-
-class Strictness(StrEnum):
-    """Whether an endpoint that is not covered is a bad answer."""
-
-    TELL = "tell"
-    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +32,13 @@ class Options:
 
 
 def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Look and show; returns the exit code."""
+    """Look and show; returns the exit code.
+
+    Raises:
+        InvalidInput: a path does not exist, or an option makes no sense.
+    """
     out, err = out or sys.stdout, err or sys.stderr
-    try:
-        world = gathered(options.world, err=err)
-    except SupervisorMiddlewareError as error:
-        err.write(f"smw: {error}\n")
-        return 2
+    world = gathered(options.world, err=err)
     is_invalid = complain(world, err)
     coverage = coverage_of(world)
     shown.render(coverage, options.form, locate=world.locate, out=out)

@@ -19,7 +19,7 @@ from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
 from supervisor_middleware.cli.options import Output
 from supervisor_middleware.compiler.endpoints import EndpointDraft
-from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.generation import Stage
 from supervisor_middleware.model.hosts import HostPattern, normalize_host
 from supervisor_middleware.model.limits import CHAIN_TIMEOUT
@@ -43,15 +43,15 @@ class _Asked(StrEnum):
 
 
 def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Explain; returns the exit code."""
+    """Explain; returns the exit code.
+
+    Raises:
+        InvalidInput: a path does not exist, or an option makes no sense.
+    """
     out, err = out or sys.stdout, err or sys.stderr
-    try:
-        host = host_of(options.host)
-        world = gathered(options.world, err=err)
-        scopes = chosen_scopes(world.scopes, options.sandbox)
-    except SupervisorMiddlewareError as error:
-        err.write(f"smw: {error}\n")
-        return 2
+    host = host_of(options.host)
+    world = gathered(options.world, err=err)
+    scopes = chosen_scopes(world.scopes, options.sandbox)
     is_invalid = complain(world, err)
     shown.render(explanation_of(host, scopes, world), options.output, out=out)
     return 1 if is_invalid else 0

@@ -9,20 +9,19 @@ Exit codes: 0 here is the plan, 1 what it leads to is not valid or (asked for) p
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, TextIO, TypeAlias
 
 from supervisor_middleware.cli.offline.complaints import complain
 from supervisor_middleware.cli.offline.scopes import Scope
 from supervisor_middleware.cli.offline.world import Options as Offline
 from supervisor_middleware.cli.offline.world import World, gathered
+from supervisor_middleware.cli.options import Strictness
 from supervisor_middleware.cli.plan.render import Effect, ObjectChange, Plan, render
 from supervisor_middleware.cli.plan.words import Mark
 from supervisor_middleware.cli.rendering.forms import Form
 from supervisor_middleware.compiler.composition import compose
 from supervisor_middleware.compiler.differences import difference
 from supervisor_middleware.compiler.structure import path_of
-from supervisor_middleware.errors import SupervisorMiddlewareError
 from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
 from supervisor_middleware.model.violation import Reason, Subject
@@ -32,13 +31,6 @@ Place: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 _KEYED: Final = frozenset({"networkMiddlewares", "networkPolicies"})
-
-
-class Strictness(StrEnum):
-    """Whether a change that protects less is a bad answer."""
-
-    TELL = "tell"
-    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +44,13 @@ class Options:
 
 
 def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Compare and show; returns the exit code."""
+    """Compare and show; returns the exit code.
+
+    Raises:
+        InvalidInput: a path does not exist, or an option makes no sense.
+    """
     out, err = out or sys.stdout, err or sys.stderr
-    try:
-        before, after = (gathered(side, err=err) for side in (options.before, options.after))
-    except SupervisorMiddlewareError as error:
-        err.write(f"smw: {error}\n")
-        return 2
+    before, after = (gathered(side, err=err) for side in (options.before, options.after))
     if before.is_empty:
         complain(before, err)
     is_invalid = complain(after, err)

@@ -25,7 +25,7 @@ from supervisor_middleware.cli.simulate.cases import Case, CaseSpec, RequestSpec
 from supervisor_middleware.cli.simulate.expect import Difference, differences
 from supervisor_middleware.cli.simulate.render import Bodies, Checked, Result, render
 from supervisor_middleware.cli.simulate.trace import Clock, trace
-from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.settings import Knowledge
 from supervisor_middleware.model.violation import Report, merge
 from supervisor_middleware.sources.files import list_files, read_bytes
@@ -50,15 +50,15 @@ class Options:
 
 
 def run(options: Options, *, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Simulate and show; returns the exit code."""
+    """Simulate and show; returns the exit code.
+
+    Raises:
+        InvalidInput: a path does not exist, or an option makes no sense.
+    """
     out, err = out or sys.stdout, err or sys.stderr
-    try:
-        cases, about_files = _cases(options)
-        world = gathered(options.world, err=err)
-        checked = () if about_files.violations else asyncio.run(_checked(cases, world, options))
-    except SupervisorMiddlewareError as error:
-        err.write(f"smw: {error}\n")
-        return 2
+    cases, about_files = _cases(options)
+    world = gathered(options.world, err=err)
+    checked = () if about_files.violations else asyncio.run(_checked(cases, world, options))
     if about_files.violations:
         explain(about_files, world, err)
         return 2
