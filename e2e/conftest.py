@@ -7,15 +7,21 @@ build them, the tests skip and say so; with `CI=true` they fail.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from e2e.chart import Helm
 from e2e.controlplane.build import Binaries, GoMissingError, ensure
 from e2e.controlplane.cluster import Controllers, ControlPlane
 from e2e.harness import Installation
+from e2e.helm.build import ensure as ensure_helm
+from e2e.recipe import Report
 from e2e.services import Host, hosting
+
+Built = TypeVar("Built")
 
 _CRDS = Path(__file__).resolve().parents[1] / "crds"
 
@@ -23,21 +29,14 @@ _CRDS = Path(__file__).resolve().parents[1] / "crds"
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> Binaries:
     """The programs, built if need be."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    return _built(pytestconfig, ensure, what="CONTROL PLANE")
 
-    def report(text: str) -> None:
-        # A build takes minutes: its progress must not wait for the end of the test.
-        with capture.global_and_fixture_disabled():
-            sys.stderr.write(text)
-            sys.stderr.flush()
 
-    try:
-        return ensure(report)
-    except GoMissingError as error:
-        reason = f"NO CONTROL PLANE: {error}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+@pytest.fixture(scope="session")
+def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm, built if need be."""
+    program = _built(pytestconfig, ensure_helm, what="HELM")
+    return Helm(program=program, home=tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +79,24 @@ def services() -> Iterator[Host]:
     """Services that say what a test wants them to say."""
     with hosting() as host:
         yield host
+
+
+def _built(config: pytest.Config, build: Callable[[Report], Built], *, what: str) -> Built:
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def report(text: str) -> None:
+        # A build takes minutes: its progress must not wait for the end of the test.
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    try:
+        return build(report)
+    except GoMissingError as error:
+        reason = f"NO {what}: {error}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 def _apply_crds(plane: ControlPlane) -> None:
