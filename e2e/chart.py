@@ -45,9 +45,7 @@ class Helm:
             "HELM_DATA_HOME": str(self.home / "data"),
             "KUBECONFIG": str(plane.kubeconfig if plane else self.home / "none"),
         }
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS)
         if check and done.returncode:
             raise HelmError(done.returncode, command, done.stdout, done.stderr)
         return done.stdout + ("" if check else done.stderr)
