@@ -18,7 +18,7 @@ from supervisor_middleware.model.fields import cel
 from supervisor_middleware.model.limits import MAX_ID_LENGTH
 from supervisor_middleware.model.resources import SPECS
 from supervisor_middleware.model.sandbox import GROUP, VERSION
-from supervisor_middleware.model.statuses import STATUSES
+from supervisor_middleware.model.statuses import NOT_OBSERVED, STATUSES
 from tests.contract.reference_words import STATUS
 
 _DROPPED = frozenset({"title", "$defs", "additionalProperties", "anyOf", "const"})
@@ -158,6 +158,8 @@ def _crd(kind: Kind) -> dict[str, Any]:
     }
     if kind.kind in STATUSES:
         root["properties"]["status"] = _described(structural(STATUSES[kind.kind]), at="status")
+        # kstatus takes an object without a status for healthy: one that nobody has looked at yet says so itself.
+        root["properties"]["status"]["default"] = {"observedGeneration": NOT_OBSERVED}
         version["subresources"] = {"status": {}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

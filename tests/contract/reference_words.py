@@ -37,7 +37,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 STATUS: Final[Mapping[str, str]] = {
     # Fields whose schema carries no description of its own.
-    "status.observedGeneration": "`metadata.generation` this status is about.",
+    "status.observedGeneration": "`metadata.generation` this status is about; -1 before the operator has looked at the object.",
     "status.manifest.name": "Name the service gives itself.",
     "status.manifest.serviceVersion": "Version the service gives itself.",
     "status.manifest.dialect": "`rfc0009` or `released`.",
@@ -127,7 +127,7 @@ CONDITION_REASONS: Final[Mapping[ConditionReason, str]] = {
     ConditionReason.UNREACHABLE: "The last `Describe` was not answered.",
     ConditionReason.TLS_VERIFICATION_FAILED: "The service's certificate could not be verified.",
     ConditionReason.IN_SYNC: "The service offers what the registration holds, no more and no less.",
-    ConditionReason.DRIFTED: "The service answers, but offers other bindings than the registration holds.",
+    ConditionReason.DRIFTED: "The service answers, but does not offer what the registration holds.",
     ConditionReason.PLAINTEXT: "`http://`: content and decisions travel in the clear.",
     ConditionReason.NO_CLIENT_AUTHENTICATION: "`clientAuthentication: None`: the service cannot tell who calls.",
 }

@@ -10,6 +10,7 @@ import pytest
 from supervisor_middleware.compiler.questions import verdict_digest
 from supervisor_middleware.control.conditions import ConditionReason, coarse
 from supervisor_middleware.control.decisions import Decisions, accepted_by_policy, accepted_reference, decide
+from supervisor_middleware.control.drift import Drift
 from supervisor_middleware.control.judge import Judge
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import Registration
@@ -159,9 +160,10 @@ def test_a_service_that_offers_nothing_of_what_it_was_accepted_with_has_drifted(
     world = World(registrations=[an_accepted()], descriptions=described("acme/other"))
     (found,) = world.decide().registry.registrations
     assert reasons(found.report) == [Reason.INVALID_MANIFEST]
-    assert (found.accepted, found.drift) == (
+    assert (found.accepted, found.drift.text, found.drift.lost) == (
         an_accepted_registration(),
-        "the service no longer offers what was accepted",
+        "the service no longer offers what was accepted: binding acme/redactor is gone",
+        frozenset({"acme/redactor"}),
     )
     assert world.decide().registry.bindings.find("acme/other") is None
 
@@ -173,18 +175,18 @@ def test_a_service_that_lost_a_binding_nobody_uses_keeps_its_place_for_it() -> N
     assert (reasons(found.report), found.is_current) == ([], True)
     assert found.accepted is not None
     assert found.accepted.claims == ("acme/redactor", "acme/other")
-    assert found.drift == "the service does not offer acme/other, which stays reserved for this registration"
+    assert found.drift.text == "the service does not offer acme/other, which stays reserved for this registration"
     assert world.decide().registry.bindings.find("acme/other") is None
     back = World(registrations=[an_accepted(registration=found.accepted)], descriptions=described(*both.claims))
     (found,) = back.decide().registry.registrations
-    assert (found.accepted, found.drift) == (both, "")
+    assert (found.accepted, found.drift) == (both, Drift())
 
 
 def test_a_service_that_offers_more_gets_no_more() -> None:
     world = World(registrations=[an_accepted()], descriptions=described("acme/redactor", "other/stolen"))
     (found,) = world.decide().registry.registrations
     assert (reasons(found.report), found.is_fresh, found.accepted) == ([], False, an_accepted_registration())
-    assert "also offers other/stolen" in found.drift
+    assert "also offers other/stolen" in found.drift.text
     assert world.decide().registry.bindings.find("other/stolen") is None
 
 
@@ -210,7 +212,7 @@ def test_a_service_that_claims_what_is_built_in_loses_trust_and_takes_nothing_aw
 def test_listing_what_the_service_does_not_offer_is_no_drift() -> None:
     world = World(registrations=[an_accepted(a_registration(bindings=["acme/typo"]))], descriptions=described())
     (found,) = world.decide().registry.registrations
-    assert (reasons(found.report), found.drift) == ([Reason.INVALID_MANIFEST], "")
+    assert (reasons(found.report), found.drift) == ([Reason.INVALID_MANIFEST], Drift())
     assert found.accepted == an_accepted_registration()
 
 
@@ -226,7 +228,7 @@ def test_a_binding_that_policies_use_cannot_be_struck_from_the_list() -> None:
     (found,) = world.decide().registry.registrations
     assert found.report is not None
     assert [(v.path, v.reason) for v in found.report.violations] == [("spec.bindings", Reason.INVALID_MANIFEST)]
-    assert (found.accepted, found.drift) == (both, "")
+    assert (found.accepted, found.drift) == (both, Drift())
 
 
 def test_one_service_is_registered_in_two_parts() -> None:
@@ -235,7 +237,7 @@ def test_one_service_is_registered_in_two_parts() -> None:
     said = Described(a_manifest(a_binding("acme/small", max_body_bytes=1024), a_binding("acme/large")))
     world = World(registrations=[small, large], descriptions={"small": said, "large": said})
     found = world.decide().registry
-    assert [(reasons(r.report), r.drift) for r in found.registrations] == [([], ""), ([], "")]
+    assert [(reasons(r.report), r.drift) for r in found.registrations] == [([], Drift()), ([], Drift())]
     limits = [found.bindings.by_id[i].max_body_bytes for i in ("acme/small", "acme/large")]
     assert limits == [1024, 65536]
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from supervisor_middleware.control.drift import Drift
+from supervisor_middleware.control.registration_status import registration_status
 from supervisor_middleware.control.standings import PolicyStanding, RegistrationStanding
-from supervisor_middleware.control.status import is_news, policy_status, registration_status
+from supervisor_middleware.control.status import is_news, policy_status
 from supervisor_middleware.distribution.ledger import NOT_CONNECTED, State, View
+from supervisor_middleware.model.canonical import short
 from supervisor_middleware.model.registration import ClientAuthentication
 from supervisor_middleware.model.snapshot import StoredRevision
 from supervisor_middleware.model.violation import Reason, Report, Subject, Violation, report
@@ -45,10 +48,20 @@ def of_policy(
     is_current: bool | None = None,
     views: tuple[View, ...] = (ACTIVE,),
     unserved: tuple[str, ...] = (),
+    degraded: tuple[str, ...] = (),
+    laggards: tuple[str, ...] = (),
     previous: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
     current = found is not None and found.is_valid if is_current is None else is_current
-    standing = PolicyStanding(report=found, accepted=accepted, is_current=current, views=views, unserved=unserved)
+    standing = PolicyStanding(
+        report=found,
+        accepted=accepted,
+        is_current=current,
+        views=views,
+        unserved=unserved,
+        degraded=degraded,
+        laggards=laggards,
+    )
     stored = replace(a_policy(generation=4), status=previous or {})
     return policy_status(stored, standing, now=NOW)
 
@@ -135,7 +148,8 @@ def test_programmed_counts_only_those_that_serve_it(views: tuple[View, ...], rea
     found = conditions(of_policy(views=views))
     assert found["Programmed"] == ("False", reason)
     assert found["Ready"] == ("True", "Ready")
-    assert found["Reconciling"] == ("True", "Progressing")
+    # One that is away, refuses or waits for a service keeps no roll-out tool waiting.
+    assert found["Reconciling"] == (("True", "Progressing") if reason == "Progressing" else ("False", "Ready"))
 
 
 def test_counts() -> None:
@@ -166,7 +180,47 @@ def test_what_is_accepted_and_cannot_be_read_is_kept() -> None:
     assert of_policy(previous={"accepted": kept})["accepted"]["revision"] == 3
 
 
+def test_those_in_the_way_are_named_a_few_of_them() -> None:
+    few = of_policy(views=(ACTIVE, NOT_CONNECTED), laggards=("team-a/coder",))
+    assert message(few, "Programmed") == "1/2 supervisors serve it; not connected: team-a/coder"
+    names = tuple(f"team-a/agent-{n}" for n in range(5))
+    many = of_policy(views=(NOT_CONNECTED,) * 7, laggards=names)
+    assert message(many, "Programmed").endswith("team-a/agent-3, team-a/agent-4 and 2 more")
+    refused = of_policy(views=(a_view(State.REJECTED), NOT_CONNECTED), laggards=("team-a/old",))
+    assert message(refused, "Programmed") == "0/2 supervisors serve it; refused by team-a/old"
+    assert message(of_policy(views=(a_view(State.OFFERED),)), "Programmed") == "0/1 supervisors serve it"
+
+
+def test_a_policy_whose_service_lost_what_was_accepted_is_degraded_and_stays_ready() -> None:
+    status = of_policy(degraded=("audit", "redact"))
+    assert conditions(status)["Degraded"] == ("True", "Drifted")
+    assert "behind audit, redact no longer offers" in message(status, "Degraded")
+    assert conditions(status)["Ready"] == ("True", "Ready")
+    assert "Degraded" not in conditions(of_policy())
+
+
 # ------------------------------------------------------------------------------------------------------- registrations
+
+
+def a_drift(text: str) -> Drift:
+    return Drift(text=text, offered="sha256:0123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    ("reason", "reconciling", "stalled"),
+    [
+        (Reason.SERVICE_UNREACHABLE, ("True", "Unreachable"), "False"),
+        (Reason.TLS_VERIFICATION_FAILED, ("True", "TLSVerificationFailed"), "False"),
+        (Reason.INVALID_MANIFEST, ("False", "Invalid"), "True"),
+        (Reason.DUPLICATE_BINDING, ("False", "Conflicted"), "True"),
+        (None, ("True", "Pending"), "False"),
+    ],
+)
+def test_an_outage_passes_and_a_broken_registration_stalls(
+    reason: Reason | None, reconciling: tuple[str, str], stalled: str
+) -> None:
+    found = conditions(of_registration(None if reason is None else a_report(reason)))
+    assert (found["Reconciling"], found["Stalled"][0]) == (reconciling, stalled)
 
 
 def of_registration(found: Report | None = VALID, **fields: Any) -> Mapping[str, Any]:
@@ -174,7 +228,7 @@ def of_registration(found: Report | None = VALID, **fields: Any) -> Mapping[str,
         "accepted": an_accepted_registration(),
         "is_current": True,
         "policies": 2,
-        "drift": "",
+        "drift": Drift(),
         "last_described": NOW,
         **fields,
     }
@@ -189,6 +243,8 @@ def test_a_registration_that_is_ready() -> None:
         "Reachable": ("True", "Reachable"),
         "Accepted": ("True", "Accepted"),
         "Ready": ("True", "Ready"),
+        "Reconciling": ("False", "Ready"),
+        "Stalled": ("False", "Ready"),
         "Drifted": ("False", "InSync"),
     }
     assert (status["bindingCount"], status["policies"], status["lastDescribed"]) == (2, 2, "2026-03-01T12:00:00Z")
@@ -241,15 +297,18 @@ def test_a_broken_spec_says_nothing_of_reachability() -> None:
 
 
 def test_drift_is_a_condition_of_its_own() -> None:
-    status = of_registration(a_report(Reason.INVALID_MANIFEST), drift="the service offers less")
+    status = of_registration(a_report(Reason.INVALID_MANIFEST), drift=a_drift("the service offers less"))
     assert conditions(status)["Drifted"] == ("True", "Drifted")
-    assert message(status, "Drifted") == "the service offers less"
+    accepted, offered = short(an_accepted_registration().manifest.digest), "0123456789ab"
+    wanted = f"the service offers less (the accepted manifest is {accepted}, the offered {offered})"
+    assert message(status, "Drifted") == wanted
+    assert message(of_registration(accepted=None, drift=a_drift("it is odd")), "Drifted") == "it is odd"
     assert conditions(status)["Reachable"] == ("True", "Reachable")
     assert conditions(status)["Accepted"] == ("False", "Invalid")
 
 
 def test_a_service_that_offers_more_has_drifted_and_is_ready() -> None:
-    found = conditions(of_registration(drift="the service also offers a/b"))
+    found = conditions(of_registration(drift=a_drift("the service also offers a/b")))
     assert (found["Drifted"], found["Accepted"], found["Ready"]) == (
         ("True", "Drifted"),
         ("True", "Accepted"),

@@ -15,7 +15,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from supervisor_middleware.audit.events import Changed, Event
+from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.audit.ocsf import records
 from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.control.reconciler import Reconciler
 from supervisor_middleware.distribution.ledger import NOT_CONNECTED, State, View
@@ -37,6 +38,7 @@ from supervisor_middleware.model.verdict import (
 )
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.telemetry import ControlMetrics
+from tests.audit.schema import problems
 from tests.builders import NAMESPACES, NOW, a_manifest, some_settings
 
 DOWN: Final = Unreachable(Outage.CONNECTION_FAILED)
@@ -216,7 +218,7 @@ class Control:
             epoch=epoch,
             trust_bundle=lambda: b"bundle",
             now=self.now,
-            emit=self.audited.append,
+            emit=self._audit,
             metrics=self.metrics,
         )
 
@@ -239,7 +241,21 @@ class Control:
         await self.settle()
 
     def changes(self) -> list[str]:
-        return [e.kind.value for e in self.audited if isinstance(e, Changed)]
+        """What the audit trail says of objects; `published` says it of generations."""
+        return [e.kind.value for e in self._changed() if e.kind is not ChangeKind.GENERATION_PUBLISHED]
+
+    def published(self) -> list[tuple[str, str]]:
+        """For whom a generation was published, and why or which."""
+        found = [e for e in self._changed() if e.kind is ChangeKind.GENERATION_PUBLISHED]
+        return [(e.subject, e.reason or e.digest) for e in found]
+
+    def _changed(self) -> list[Changed]:
+        return [e for e in self.audited if isinstance(e, Changed)]
+
+    def _audit(self, event: Event) -> None:
+        for record in records(event, time=self.time, product_version="1", device="operator"):
+            assert not problems(record)
+        self.audited.append(event)
 
 
 def a_control(

@@ -12,7 +12,7 @@ from supervisor_middleware.model.verdict import (
     Verdict,
     VerdictKey,
 )
-from supervisor_middleware.registry.catalog import MAX_SPARE_VERDICTS, Catalog
+from supervisor_middleware.registry.catalog import JITTER, MAX_SPARE_VERDICTS, Catalog
 from tests.builders import NOW, a_connection, a_manifest
 
 CONNECTION = a_connection()
@@ -35,17 +35,62 @@ def wait_after(failures: int) -> float:
     return dict(catalog.due())[CONNECTION, "acme"].timestamp() - NOW.timestamp()
 
 
-def test_a_service_is_described_at_once_and_then_every_minute() -> None:
+def a_described(name: str = "acme", *, lost_after: float | None = None) -> Catalog:
     catalog = Catalog()
-    assert catalog.is_due(CONNECTION, "acme", now=NOW)
-    catalog.described(CONNECTION, "acme", description=Described(a_manifest()), now=NOW)
-    assert not catalog.is_due(CONNECTION, "acme", now=after(59))
+    catalog.described(CONNECTION, name, description=Described(a_manifest()), now=NOW)
+    if lost_after is not None:
+        catalog.lost(CONNECTION, now=after(lost_after))
+    return catalog
+
+
+def due_after(catalog: Catalog, name: str = "acme") -> float:
+    return (dict(catalog.due())[CONNECTION, name] - NOW).total_seconds()
+
+
+def test_a_service_is_described_at_once_and_then_every_minute() -> None:
+    assert Catalog().is_due(CONNECTION, "acme", now=NOW)
+    catalog = a_described()
+    assert not catalog.is_due(CONNECTION, "acme", now=after(54))
     assert catalog.is_due(CONNECTION, "acme", now=after(60))
     assert catalog.is_due(CONNECTION, "of-another-name", now=NOW)
 
 
 def test_one_that_is_down_is_asked_soon_and_then_more_slowly() -> None:
-    assert [wait_after(n) for n in (1, 2, 3, 4, 5, 50)] == [2, 4, 8, 16, 30, 30]
+    waits = [wait_after(n) for n in (1, 2, 3, 4, 5, 50)]
+    assert [round(wait / waits[0] * 2) for wait in waits] == [2, 4, 8, 16, 30, 30]
+    assert 2 * (1 - JITTER) <= waits[0] <= 2
+
+
+def test_services_keep_out_of_step_each_by_its_own_pace() -> None:
+    waits = [due_after(a_described(f"service-{n}"), f"service-{n}") for n in range(200)]
+    assert 60 * (1 - JITTER) <= min(waits) < 55
+    assert 59 < max(waits) <= 60
+    assert len({round(wait, 3) for wait in waits}) > 190
+    # Not drawn: the same in every process.
+    assert waits == [due_after(a_described(f"service-{n}"), f"service-{n}") for n in range(200)]
+
+
+def test_a_lost_connection_is_a_reason_to_describe_soon() -> None:
+    assert 20.9 <= due_after(a_described(lost_after=20)) <= 21
+    assert due_after(a_described(lost_after=59.9)) == due_after(a_described())
+    catalog = a_described(lost_after=20)
+    catalog.lost(CONNECTION, now=after(20.9))
+    assert due_after(catalog) <= 21
+    catalog.lost(a_connection("https://elsewhere.svc"), now=after(0))
+    catalog.described(CONNECTION, "acme", description=Described(a_manifest()), now=NOW)
+    assert due_after(catalog) == due_after(a_described())
+
+
+def test_a_service_that_ends_every_connection_costs_a_question_every_five_seconds() -> None:
+    assert 4.5 <= due_after(a_described(lost_after=0.1)) <= 5
+
+
+def test_a_lost_connection_ends_no_backing_off() -> None:
+    catalog = Catalog()
+    for _ in range(10):
+        catalog.described(CONNECTION, "acme", description=DOWN, now=NOW)
+    catalog.lost(CONNECTION, now=after(1))
+    assert due_after(catalog) >= 27
 
 
 def test_garbage_backs_off_like_an_outage_and_an_answer_ends_it() -> None:

@@ -79,22 +79,31 @@ class ChangeKind(StrEnum):
     REGISTRATION_ACCEPTED = "registration_accepted"
     REGISTRATION_REJECTED = "registration_rejected"
     REGISTRATION_INSECURE = "registration_insecure"
+    REGISTRATION_DRIFTED = "registration_drifted"
     POLICY_ACCEPTED = "policy_accepted"
     POLICY_REJECTED = "policy_rejected"
+    GENERATION_PUBLISHED = "generation_published"
     GENERATION_ACTIVATED = "generation_activated"
     GENERATION_REJECTED = "generation_rejected"
     GENERATION_WAITING = "generation_waiting"
     CREDENTIALS_ISSUED = "credentials_issued"
+    CREDENTIALS_ROTATED = "credentials_rotated"
+    LEADERSHIP_ACQUIRED = "leadership_acquired"
+    LEADERSHIP_LOST = "leadership_lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A configuration change. `subject` is an object's kind and name, `reason` one of our enumerations."""
+    """A configuration change. `subject` is an object's kind and name, `reason` one of our enumerations.
+
+    `digest` is of what is in force or refused; `count` says how many sandboxes it concerns, where that is known.
+    """
 
     kind: ChangeKind
     subject: str
     reason: str = ""
     digest: str = ""
+    count: int = 0
 
 
 Event: TypeAlias = Invoked | Failed | Bypassed | Found | Changed

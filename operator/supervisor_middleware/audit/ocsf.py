@@ -73,19 +73,26 @@ class _State:
 
 
 _ENABLED: Final = _State(2, "Enabled", 1, "Success", Severity.INFORMATIONAL)
-_INSECURE: Final = _State(2, "Enabled", 1, "Success", Severity.MEDIUM)
+_WARNED: Final = _State(2, "Enabled", 1, "Success", Severity.MEDIUM)
 _REJECTED: Final = _State(99, "Rejected", 2, "Failure", Severity.MEDIUM)
+_DRIFTED: Final = _State(99, "Drifted", 2, "Failure", Severity.MEDIUM)
+_LOST: Final = _State(1, "Disabled", 1, "Success", Severity.LOW)
 _WAITING: Final = _State(99, "Waiting", 99, "Waiting", Severity.LOW)
 _STATES: Final = {
     ChangeKind.REGISTRATION_ACCEPTED: _ENABLED,
     ChangeKind.REGISTRATION_REJECTED: _REJECTED,
-    ChangeKind.REGISTRATION_INSECURE: _INSECURE,
+    ChangeKind.REGISTRATION_INSECURE: _WARNED,
+    ChangeKind.REGISTRATION_DRIFTED: _DRIFTED,
     ChangeKind.POLICY_ACCEPTED: _ENABLED,
     ChangeKind.POLICY_REJECTED: _REJECTED,
+    ChangeKind.GENERATION_PUBLISHED: _ENABLED,
     ChangeKind.GENERATION_ACTIVATED: _ENABLED,
     ChangeKind.GENERATION_REJECTED: _REJECTED,
     ChangeKind.GENERATION_WAITING: _WAITING,
     ChangeKind.CREDENTIALS_ISSUED: _ENABLED,
+    ChangeKind.CREDENTIALS_ROTATED: _ENABLED,
+    ChangeKind.LEADERSHIP_ACQUIRED: _ENABLED,
+    ChangeKind.LEADERSHIP_LOST: _LOST,
 }
 
 
@@ -187,6 +194,8 @@ def _change(event: Changed, base: _Base) -> Record:
         unmapped["reason"] = event.reason
     if event.digest:
         unmapped["digest"] = event.digest
+    if event.count:
+        unmapped["sandboxes"] = event.count
     return {
         **base.attributes(class_uid=_CONFIG_STATE_CHANGE, activity_id=1, activity="Log", severity=state.severity),
         "state_id": state.state_id,

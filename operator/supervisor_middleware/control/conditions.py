@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from supervisor_middleware.model.limits import MAX_STATUS_VIOLATIONS
-from supervisor_middleware.model.statuses import Condition, StatusViolation
+from supervisor_middleware.model.snapshot import Stored
+from supervisor_middleware.model.statuses import Condition, Status, StatusViolation
 from supervisor_middleware.model.violation import Reason, Report
 
 
@@ -100,6 +101,14 @@ def summary_of(report: Report) -> str:
 def timestamp(now: datetime) -> str:
     """`metav1.Time`: whole seconds, UTC."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def dump(status: Status, stored: Stored) -> Mapping[str, Any]:
+    """As JSON. What is accepted and cannot be read (it is of a later release, or lost) stays as it is."""
+    dumped = status.model_dump(by_alias=True, exclude_none=True, mode="json")
+    if "accepted" not in dumped and isinstance(kept := stored.status.get("accepted"), Mapping):
+        dumped["accepted"] = dict(kept)
+    return dumped
 
 
 def _condition(untimed: Untimed, before: Mapping[str, Any] | None, *, generation: int, now: datetime) -> Condition:

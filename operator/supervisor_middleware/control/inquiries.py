@@ -40,11 +40,18 @@ class Asker(Protocol):
 class Inquiries:
     """Asks what decisions need, once each at a time."""
 
-    def __init__(self, asker: Asker, *, now: Callable[[], datetime], answered: Callable[[], None]) -> None:
-        """`answered` is called after every answer, good or bad."""
+    def __init__(
+        self,
+        asker: Asker,
+        *,
+        now: Callable[[], datetime],
+        answered: Callable[[], None],
+        catalog: Catalog | None = None,
+    ) -> None:
+        """`answered` is called after every answer, good or bad; `catalog` is what is known already."""
         self._asker, self._now, self._answered = asker, now, answered
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self.catalog = Catalog()
+        self.catalog = Catalog() if catalog is None else catalog
 
     def pursue(self, decisions: Decisions) -> None:
         """Start asking whatever is due, and forget what nothing refers to any more."""
@@ -64,6 +71,11 @@ class Inquiries:
         for key, question in asked.items():
             if self.catalog.is_askable(key, now=now):
                 self._start(key, partial(self._put, question))
+
+    def lost(self, connection: Connection) -> None:
+        """The connection to a service ended: it is described again soon, and whoever waits for it is told when."""
+        self.catalog.lost(connection, now=self._now())
+        self._answered()
 
     def next_due(self) -> datetime | None:
         """When to pursue again although nobody asked."""

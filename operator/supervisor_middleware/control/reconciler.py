@@ -15,19 +15,21 @@ import structlog
 
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.batches import for_each
-from supervisor_middleware.control.commits import revision_to_store, revisions_by_policy, surplus
+from supervisor_middleware.control.commits import orphans, revision_to_store, revisions_by_policy, surplus
 from supervisor_middleware.control.decisions import Decisions, decide
 from supervisor_middleware.control.inquiries import Asker, Inquiries
 from supervisor_middleware.control.judge import Judge, PolicyDecision
 from supervisor_middleware.control.leaving import Leaving
 from supervisor_middleware.control.measures import Measures
 from supervisor_middleware.control.passes import Passes
+from supervisor_middleware.control.publications import Publications
 from supervisor_middleware.control.rollout import Composer, Rollout
 from supervisor_middleware.control.status_writer import StatusStore, StatusWriter
 from supervisor_middleware.control.statuses import Statuses
 from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.generation import Sealed
+from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Snapshot, StoredRevision
 from supervisor_middleware.registry.catalog import Catalog
@@ -70,7 +72,7 @@ class Distributor(Protocol):
 class Reconciler:
     """The control loop. Everything it is given is a Protocol or a value."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - by name, each a different thing
         self,
         *,
         source: Source,
@@ -83,18 +85,20 @@ class Reconciler:
         now: Callable[[], datetime],
         emit: Callable[[Event], None],
         metrics: ControlMetrics,
+        catalog: Catalog | None = None,
     ) -> None:
-        """`now` is UTC; `emit` takes audit events."""
+        """`now` is UTC; `emit` takes audit events; `catalog` is what this process knows of services already."""
         self._source, self._store, self._distributor = source, store, distributor
         self._epoch, self._trust_bundle, self._now = epoch, trust_bundle, now
         self._measures = Measures(metrics)
         self._passes = Passes(self.reconcile, due=self._next_due, now=now, measures=self._measures)
-        self._inquiries = Inquiries(asker, now=now, answered=self.request)
+        self._inquiries = Inquiries(asker, now=now, answered=self.request, catalog=catalog)
         self._judge = Judge(settings)
         self._composer = Composer(settings)
         self._leaving = Leaving()
         self._writer = StatusWriter(store, emit=emit, failed=self._passes.request_soon)
         self._statuses = Statuses(self._writer, distributor)
+        self._publications = Publications(emit)
         self.has_published = asyncio.Event()
 
     @property
@@ -105,6 +109,10 @@ class Reconciler:
     def request(self) -> None:
         """Ask for a pass; many requests are one."""
         self._passes.request()
+
+    def lost(self, connection: Connection) -> None:
+        """The connection to a service ended; it is described again soon."""
+        self._inquiries.lost(connection)
 
     async def run(self) -> None:
         """Pass after pass until cancelled. A pass that fails is logged and tried again, never fatal."""
@@ -124,6 +132,8 @@ class Reconciler:
             _log.error("holding everything as it is: kinds cannot be read", kinds=sorted(snapshot.unknown))
             return
         now = self._now()
+        if not self.has_published.is_set():
+            self._leaving = Leaving(present=orphans(snapshot))
         self._writer.begin_pass(frozenset(s.uid for s in (*snapshot.policies, *snapshot.registrations)))
         decisions = await self._decide(snapshot)
         self._inquiries.pursue(decisions)
@@ -131,10 +141,9 @@ class Reconciler:
             decisions = await self._decide(snapshot, frozen=frozen)
         accepted, rollout = await self._commit_policies(snapshot, decisions, now=now)
         await self._distributor.publish(rollout.generations)
+        await self._publications.tell(rollout.generations, snapshot.sandboxes)
         self.has_published.set()
-        standings = self._statuses.standings(
-            decisions.policies, accepted, rollout, bindings=decisions.registry.bindings
-        )
+        standings = self._statuses.standings(decisions.policies, accepted, rollout, registry=decisions.registry)
         self._measures.stand(standings, now=self._now())
         await self._statuses.write_all(decisions, standings, now=now)
         await self._publish_bundle(snapshot)
@@ -166,7 +175,7 @@ class Reconciler:
         leaving = self._leaves(decisions, wanted, now=now)
         rollout = await self._roll_out(snapshot, decisions, leaving)
         fresh = [p for p in decisions.policies if p.stored.uid in saved]
-        standings = self._statuses.standings(fresh, wanted, rollout, bindings=decisions.registry.bindings)
+        standings = self._statuses.standings(fresh, wanted, rollout, registry=decisions.registry)
         written = await self._statuses.write_policies(fresh, standings, now=now)
         committed = {p.stored.uid for p, is_written in zip(fresh, written, strict=True) if is_written}
         for uid in committed:

@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 
 from supervisor_middleware.compiler.binding import Bindings
-from supervisor_middleware.compiler.claims import deviations, expose, narrowed, neighbours_of
+from supervisor_middleware.compiler.claims import neighbours_of
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
+from supervisor_middleware.control.drift import Drift, drift_of
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.settings import CompilerSettings
@@ -31,8 +31,8 @@ class RegistrationDecision:
     accepted: Registration | None
     committed: Registration | None
     report: Report | None
-    drift: str
-    """How what the service offers differs from what the registration holds; empty if it does not."""
+    drift: Drift
+    """How what the service offers differs from what the registration holds."""
     offered: Manifest | None
     """All that the service offers, if it is good under the stored spec."""
     last_described: datetime | None
@@ -63,6 +63,11 @@ class Registry:
     def pending(self) -> tuple[str, ...]:
         """Names of registrations that nothing was ever accepted of."""
         return tuple(r.draft.name for r in self.registrations if r.accepted is None)
+
+    @property
+    def degraded(self) -> frozenset[str]:
+        """Binding IDs that a service no longer offers as they were accepted."""
+        return frozenset(i for r in self.registrations for i in r.drift.lost)
 
     @property
     def is_incomplete(self) -> bool:
@@ -119,7 +124,7 @@ def _registration(
             accepted=committed,
             committed=committed,
             report=spec_report if draft.connection is None else None,
-            drift="",
+            drift=Drift(),
             offered=None,
             last_described=None,
         )
@@ -134,27 +139,17 @@ def _registration(
         accepted=committed if fresh is None or lost else fresh,
         committed=committed,
         report=complete,
-        drift="" if described is None else _drift(draft, described, complete, committed=committed, around=around),
+        drift=Drift() if described is None else _drift(draft, described, complete, committed, around),
         offered=described if is_good else None,
         last_described=known.at,
     )
 
 
-_LOST: Final = "the service no longer offers what was accepted"
-
-
 def _drift(
-    draft: RegistrationDraft, described: Manifest, found: Report, *, committed: Registration | None, around: _Around
-) -> str:
-    """What is new or gone at the service; nothing if it is only the registration that changed."""
-    if found.is_valid:
-        neighbours = neighbours_of(draft, others=around.others, drafts=around.drafts)
-        return "; ".join(deviations(draft, expose(draft, described, neighbours=neighbours)))
-    if committed is None or committed.connection != draft.connection or committed.name != draft.name:
-        return ""
-    kept = narrowed(described, (b.id for b in committed.manifest.bindings))
-    is_broken = any(v.path == "status.manifest" for v in found.violations)
-    return _LOST if is_broken or kept.digest != committed.manifest.digest else ""
+    draft: RegistrationDraft, described: Manifest, found: Report, committed: Registration | None, around: _Around
+) -> Drift:
+    neighbours = neighbours_of(draft, others=around.others, drafts=around.drafts)
+    return drift_of(draft, described, found, committed=committed, neighbours=neighbours)
 
 
 def _lost(

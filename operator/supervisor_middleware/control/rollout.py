@@ -43,6 +43,10 @@ class Matched:
     def __getitem__(self, uid: str) -> tuple[str, ...]:
         return self._selection.selected(uid)
 
+    def sandbox(self, key: str) -> Sandbox:
+        """The sandbox of a supervisor that some policy selects."""
+        return self._selection.sandbox(key)
+
 
 _Input: TypeAlias = tuple[str, str, str, str, str]
 """UID and digest, and what no digest covers: which entries cannot run, the name, and the age, by which it stands."""

@@ -70,6 +70,10 @@ class Selection:
         """The keys of the sandboxes that a policy selects."""
         return tuple(key for key in self._selected.get(uid, ()) if self._is_placed(key))
 
+    def sandbox(self, key: str) -> Sandbox:
+        """A sandbox that is selected by its key."""
+        return self._sandboxes[key]
+
     # ------------------------------------------------------------------------------------------------ one change
 
     def put_sandbox(self, sandbox: Sandbox) -> set[str]:

@@ -4,17 +4,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from heapq import nsmallest
+from typing import Any, Final
 
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.decisions import Decisions
+from supervisor_middleware.control.drift import Drift
 from supervisor_middleware.control.judge import PolicyDecision
 from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.rollout import Rollout
-from supervisor_middleware.distribution.ledger import View
+from supervisor_middleware.distribution.ledger import State, View
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
 from supervisor_middleware.model.violation import Report, merge
+
+MAX_LAGGARDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,10 @@ class PolicyStanding:
     views: Sequence[View]
     unserved: tuple[str, ...] = ()
     """Keys of accepted entries whose binding nobody serves any more."""
+    degraded: tuple[str, ...] = ()
+    """Keys of accepted entries whose service no longer offers the binding as it was accepted."""
+    laggards: tuple[str, ...] = ()
+    """Some sandboxes that are in the way of `Programmed`: those that refuse, else those that are not connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +47,8 @@ class RegistrationStanding:
     is_current: bool
     """Whether `accepted` was accepted under the current spec."""
     policies: int
-    drift: str
-    """How the service differs from what the registration holds; empty if it does not."""
+    drift: Drift
+    """How the service differs from what the registration holds."""
     last_described: datetime | None
 
 
@@ -50,9 +58,13 @@ def policy_standing(
     rollout: Rollout,
     *,
     bindings: Bindings,
+    degraded: frozenset[str],
     view: Callable[[str, str], View],
 ) -> PolicyStanding:
-    """How a policy stands if `accepted` is in force; `view` is asked by supervisor key and digest."""
+    """How a policy stands if `accepted` is in force; `view` is asked by supervisor key and digest.
+
+    `degraded` are binding IDs that are no longer offered as they were accepted.
+    """
     uid = policy.stored.uid
     conflicts = rollout.conflicts.get(uid, Report())
     compiled = policy.compiled
@@ -62,14 +74,24 @@ def policy_standing(
     revision = None if compiled is None else compiled.revision
     is_stored = compiled is not None and accepted is not None and accepted.digest == compiled.digest
     entries = () if accepted is None else accepted.revision.entries
+    views = {key: view(key, rollout.generations[key].digest) for key in rollout.matched[uid]}
     return PolicyStanding(
         # Valid, and yet not kept: nothing can be said before the next attempt.
         report=None if revision is not None and not is_stored else report,
         accepted=accepted,
         is_current=is_stored and not conflicts.violations,
         unserved=tuple(e.key for e in entries if bindings.find(e.binding) is None),
-        views=[view(key, rollout.generations[key].digest) for key in rollout.matched[uid]],
+        degraded=tuple(e.key for e in entries if e.binding in degraded) if degraded else (),
+        laggards=_laggards(views, rollout),
+        views=list(views.values()),
     )
+
+
+def _laggards(views: Mapping[str, View], rollout: Rollout) -> tuple[str, ...]:
+    keys = [key for key, view in views.items() if view.state is State.REJECTED]
+    keys = keys or [key for key, view in views.items() if not view.is_connected]
+    names = {f"{s.namespace}/{s.name}" for s in map(rollout.matched.sandbox, keys)}
+    return tuple(nsmallest(MAX_LAGGARDS, names))
 
 
 def users_of(decisions: Decisions) -> Mapping[str, int]:

@@ -8,35 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from supervisor_middleware.compiler.binding import is_usable
 from supervisor_middleware.control.conditions import (
     ConditionReason,
     Untimed,
     coarse,
     conditions,
+    dump,
     summary_of,
-    timestamp,
     violations_for_status,
 )
-from supervisor_middleware.control.standings import PolicyStanding, RegistrationStanding
+from supervisor_middleware.control.standings import PolicyStanding
 from supervisor_middleware.distribution.ledger import State, View
-from supervisor_middleware.model.durations import format_duration
-from supervisor_middleware.model.identifiers import status_text
-from supervisor_middleware.model.registration import ClientAuthentication, Registration
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
 from supervisor_middleware.model.statuses import (
     AcceptedRevision,
-    BindingStatus,
-    ManifestStatus,
     SandboxPolicyStatus,
-    Status,
     SupervisorCounts,
-    SupervisorMiddlewareStatus,
 )
 from supervisor_middleware.model.violation import Reason, Report
 
 _REFS: Final = frozenset({Reason.UNKNOWN_BINDING})
-_UNREACHABLE: Final = frozenset({Reason.SERVICE_UNREACHABLE, Reason.TLS_VERIFICATION_FAILED})
+_MOVING: Final = frozenset({State.IDLE, State.OFFERED, State.PREPARED})
 
 
 def policy_status(stored: Stored, standing: PolicyStanding, *, now: datetime) -> Mapping[str, Any]:
@@ -56,28 +48,7 @@ def policy_status(stored: Stored, standing: PolicyStanding, *, now: datetime) ->
             now=now,
         ),
     )
-    return _dumped(status, stored)
-
-
-def registration_status(stored: Stored, standing: RegistrationStanding, *, now: datetime) -> Mapping[str, Any]:
-    """The status of a `SupervisorMiddleware`."""
-    accepted = standing.accepted
-    status = SupervisorMiddlewareStatus(
-        observed_generation=stored.generation,
-        manifest=None if accepted is None else _manifest(accepted),
-        accepted=None if accepted is None else dict(accepted.to_json()),
-        binding_count=0 if accepted is None else len(accepted.manifest.bindings),
-        policies=standing.policies,
-        last_described=None if standing.last_described is None else timestamp(standing.last_described),
-        violations=[] if standing.report is None else violations_for_status(standing.report),
-        conditions=conditions(
-            _registration_conditions(standing),
-            previous=stored.status.get("conditions", ()),  # type: ignore[arg-type]
-            generation=stored.generation,
-            now=now,
-        ),
-    )
-    return _dumped(status, stored)
+    return dump(status, stored)
 
 
 def is_news(status: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
@@ -87,15 +58,15 @@ def is_news(status: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
     }
 
 
-def _dumped(status: Status, stored: Stored) -> Mapping[str, Any]:
-    """As JSON. What is accepted and cannot be read (it is of a later release, or lost) stays as it is."""
-    dumped = status.model_dump(by_alias=True, exclude_none=True, mode="json")
-    if "accepted" not in dumped and isinstance(kept := stored.status.get("accepted"), Mapping):
-        dumped["accepted"] = dict(kept)
-    return dumped
-
-
 def _policy_conditions(standing: PolicyStanding, counts: SupervisorCounts) -> Iterable[Untimed]:
+    yield from _verdict(standing, counts)
+    if standing.degraded:
+        keys = ", ".join(standing.degraded)
+        message = f"the service behind {keys} no longer offers what was accepted; sandboxes keep the last accepted"
+        yield Untimed(type="Degraded", status=True, reason=ConditionReason.DRIFTED, message=message)
+
+
+def _verdict(standing: PolicyStanding, counts: SupervisorCounts) -> Iterable[Untimed]:
     report = standing.report
     if report is None:
         waiting = "the spec is being validated"
@@ -126,7 +97,7 @@ def _policy_conditions(standing: PolicyStanding, counts: SupervisorCounts) -> It
     yield Untimed(type="Ready", status=report.is_valid, reason=reason, message=message)
     yield _programmed(standing, counts)
     is_pending = reason in {ConditionReason.VALIDATION_PENDING, ConditionReason.BINDING_NOT_FOUND}
-    is_moving = report.is_valid and counts.active < counts.matched
+    is_moving = report.is_valid and any(map(_is_moving, standing.views))
     yield Untimed(
         type="Reconciling",
         status=is_moving or is_pending,
@@ -134,6 +105,11 @@ def _policy_conditions(standing: PolicyStanding, counts: SupervisorCounts) -> It
         message=message,
     )
     yield Untimed(type="Stalled", status=not report.is_valid and not is_pending, reason=reason, message=message)
+
+
+def _is_moving(view: View) -> bool:
+    """Whether a supervisor is expected to serve it in a moment; one that is away, refuses or waits keeps nobody."""
+    return view.is_connected and not view.is_active and view.state in _MOVING
 
 
 def _kept(standing: PolicyStanding, report: Report) -> str:
@@ -170,7 +146,19 @@ def _programmed(standing: PolicyStanding, counts: SupervisorCounts) -> Untimed:
         if counts.connected < counts.matched
         else ConditionReason.PROGRESSING
     )
-    return Untimed(type="Programmed", status=False, reason=reason, message=message + _waiting_for(standing.views))
+    return Untimed(type="Programmed", status=False, reason=reason, message=message + _in_the_way(standing, reason))
+
+
+def _in_the_way(standing: PolicyStanding, reason: ConditionReason) -> str:
+    if reason is ConditionReason.WAITING:
+        return _waiting_for(standing.views)
+    words = {ConditionReason.REJECTED: "refused by", ConditionReason.NOT_CONNECTED: "not connected:"}
+    if reason not in words or not standing.laggards:
+        return ""
+    is_refusal = reason is ConditionReason.REJECTED
+    count = sum(v.state is State.REJECTED if is_refusal else not v.is_connected for v in standing.views)
+    more = f" and {count - len(standing.laggards)} more" if count > len(standing.laggards) else ""
+    return f"; {words[reason]} {', '.join(standing.laggards)}{more}"
 
 
 def _waiting_for(views: Iterable[View]) -> str:
@@ -199,87 +187,3 @@ def _accepted(accepted: StoredRevision, standing: PolicyStanding, *, generation:
         generation=generation if standing.is_current else accepted.revision.generation,
         digest=accepted.digest,
     )
-
-
-def _manifest(accepted: Registration) -> ManifestStatus:
-    manifest = accepted.manifest
-    return ManifestStatus(
-        name=status_text(manifest.name),
-        service_version=status_text(manifest.service_version),
-        dialect=manifest.dialect.value,
-        digest=manifest.digest,
-        bindings=[
-            BindingStatus(
-                id=b.id,
-                operation=b.operation.value,
-                phase=b.phase.value,
-                max_body_bytes=b.max_body_bytes,
-                timeout=b.timeout,
-                effective_max_body_bytes=accepted.max_body_bytes if is_usable(b) else 0,
-                effective_timeout=format_duration(accepted.timeout_of(b)),
-            )
-            for b in manifest.bindings
-        ],
-    )
-
-
-def _registration_conditions(standing: RegistrationStanding) -> Iterable[Untimed]:
-    report, accepted = standing.report, standing.accepted
-    if report is None:
-        waiting = "the service is being described"
-        for name in ("Reachable", "Accepted", "Ready"):
-            yield Untimed(type=name, status=None, reason=ConditionReason.PENDING, message=waiting)
-    else:
-        outages = Report(violations=tuple(v for v in report.violations if v.reason in _UNREACHABLE))
-        is_known = standing.last_described is not None
-        yield Untimed(
-            type="Reachable",
-            status=outages.is_valid if is_known else None,
-            reason=_outage_reason(outages) if is_known else ConditionReason.PENDING,
-            message=summary_of(outages),
-        )
-        # An outage takes acceptance from nobody: what was accepted under this spec stays so.
-        is_outage = not report.is_valid and len(outages.violations) == len(report.violations)
-        is_accepted = report.is_valid or (is_outage and standing.is_current)
-        kept = ". The last accepted registration stays in force" if accepted and not report.is_valid else ""
-        reason = _outage_reason(outages) if is_outage else coarse(report)
-        message = summary_of(report) + kept
-        yield Untimed(
-            type="Accepted",
-            status=is_accepted,
-            reason=ConditionReason.ACCEPTED if is_accepted else reason,
-            message=message,
-        )
-        yield Untimed(
-            type="Ready",
-            status=report.is_valid,
-            reason=ConditionReason.READY if report.is_valid else reason,
-            message=message,
-        )
-    yield Untimed(
-        type="Drifted",
-        status=bool(standing.drift),
-        reason=ConditionReason.DRIFTED if standing.drift else ConditionReason.IN_SYNC,
-        message=standing.drift,
-    )
-    if accepted is not None and accepted.connection.is_insecure:
-        yield Untimed(
-            type="InsecureTransport",
-            status=True,
-            reason=ConditionReason.PLAINTEXT,
-            message="request content and decisions travel in the clear",
-        )
-    if accepted is not None and accepted.connection.client_authentication is ClientAuthentication.NONE:
-        yield Untimed(
-            type="CallerUnauthenticated",
-            status=True,
-            reason=ConditionReason.NO_CLIENT_AUTHENTICATION,
-            message="the service cannot tell who calls it",
-        )
-
-
-def _outage_reason(outages: Report) -> ConditionReason:
-    if outages.is_valid:
-        return ConditionReason.REACHABLE
-    is_tls = any(v.reason is Reason.TLS_VERIFICATION_FAILED for v in outages.violations)
-    return ConditionReason.TLS_VERIFICATION_FAILED if is_tls else ConditionReason.UNREACHABLE

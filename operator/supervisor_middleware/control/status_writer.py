@@ -5,30 +5,25 @@ may answer at once. Transitions are written at once, and told (an Event, the aud
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 import structlog
 
-from supervisor_middleware.audit.events import Changed, ChangeKind, Event
-from supervisor_middleware.control.conditions import summary_of
-from supervisor_middleware.control.standings import condition
+from supervisor_middleware.audit.events import Event
+from supervisor_middleware.control.news import News, news_of
 from supervisor_middleware.control.status import is_news
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.canonical import JsonObject
-from supervisor_middleware.model.snapshot import POLICY_KINDS, Stored
+from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.violation import Report, Subject
 
 COUNTS_INTERVAL: Final = timedelta(seconds=1)
+PENDING_GRACE: Final = timedelta(seconds=0.5)
+"""A spec that is judged within it costs one write, not two. Until then the object itself says that nobody has looked:
+its `observedGeneration` is behind, or -1 by the CRD's default."""
 
-_CHANGES: Final = {
-    **{(kind.value, True): ChangeKind.POLICY_ACCEPTED for kind in POLICY_KINDS},
-    **{(kind.value, False): ChangeKind.POLICY_REJECTED for kind in POLICY_KINDS},
-    ("SupervisorMiddleware", True): ChangeKind.REGISTRATION_ACCEPTED,
-    ("SupervisorMiddleware", False): ChangeKind.REGISTRATION_REJECTED,
-}
-_IN_THE_CLEAR: Final = "request content and decisions travel in the clear: use https://"
 _log = structlog.get_logger(__name__)
 
 
@@ -57,11 +52,13 @@ class StatusWriter:
         self._store, self._emit, self._failed = store, emit, failed
         self._written: dict[str, datetime] = {}
         self._postponed: dict[str, datetime] = {}
+        self._pending: dict[str, tuple[int | None, datetime]] = {}
         self._attempted: set[str] = set()
 
     def begin_pass(self, uids: frozenset[str]) -> None:
         """Start over with the objects there are; each is written at most once a pass, as it was read once."""
         self._written = {uid: at for uid, at in self._written.items() if uid in uids}
+        self._pending = {uid: since for uid, since in self._pending.items() if uid in uids}
         self._postponed.clear()
         self._attempted.clear()
 
@@ -71,7 +68,8 @@ class StatusWriter:
             return False
         if not is_news(status, stored.status):
             return True
-        if _moves_counts_only(status, stored.status) and (due := self._due(stored.uid)) > now:
+        due = self._due(stored, status, report, now=now)
+        if due is not None and due > now:
             self._postponed[stored.uid] = due
             return False
         self._attempted.add(stored.uid)
@@ -93,35 +91,39 @@ class StatusWriter:
         """When the next postponed write is due."""
         return min(self._postponed.values(), default=None)
 
-    def _due(self, uid: str) -> datetime:
-        return self._written[uid] + COUNTS_INTERVAL if uid in self._written else datetime.min.replace(tzinfo=UTC)
+    def _due(
+        self, stored: Stored, status: Mapping[str, Any], found: Report | None, *, now: datetime
+    ) -> datetime | None:
+        """What may wait, and until when."""
+        if found is None:
+            return self._pending_until(stored, now=now)
+        if _moves_counts_only(status, stored.status) and stored.uid in self._written:
+            return self._written[stored.uid] + COUNTS_INTERVAL
+        return None
 
     async def _tell(self, stored: Stored, status: Mapping[str, Any], report: Report | None) -> None:
-        """On transitions only: of `Accepted` to a verdict, and of transport to plaintext."""
-        before, after = condition(stored.status, "Accepted"), condition(status, "Accepted")
-        if report is not None and after != before:
-            is_good = after[0] == "True"
-            change = Changed(
-                kind=_CHANGES[stored.subject.kind, is_good], subject=str(stored.subject), reason=after[1]
-            )
-            await self._tell_one(stored, change, message=summary_of(report) or "accepted", is_good=is_good)
-        # RFC 0009 "Registration and delivery": OpenShell warns, and records the insecure registration.
-        insecure = condition(status, "InsecureTransport")
-        if insecure[0] == "True" and condition(stored.status, "InsecureTransport") != insecure:
-            change = Changed(
-                kind=ChangeKind.REGISTRATION_INSECURE, subject=str(stored.subject), reason="InsecureTransport"
-            )
-            await self._tell_one(stored, change, message=_IN_THE_CLEAR, is_good=False)
+        for news in news_of(stored.subject, status, stored.status, report):
+            if news.change is not None:
+                self._emit(news.change)
+            if news.reason:
+                await self._notify(stored, news)
 
-    async def _tell_one(self, stored: Stored, change: Changed, *, message: str, is_good: bool) -> None:
-        weight = Weight.NORMAL if is_good else Weight.WARNING
-        self._emit(change)
+    async def _notify(self, stored: Stored, news: News) -> None:
+        weight = Weight.NORMAL if news.is_good else Weight.WARNING
         try:
             await self._store.notify(
-                stored.subject, uid=stored.uid, reason=change.reason, message=message, weight=weight
+                stored.subject, uid=stored.uid, reason=news.reason, message=news.message, weight=weight
             )
         except SupervisorMiddlewareError as error:
             _log.info("a notice could not be sent", object=str(stored.subject), reason=str(error))
+
+    def _pending_until(self, stored: Stored, *, now: datetime) -> datetime:
+        """Until when nothing is said of a spec whose answers are under way; most come at once."""
+        generation, since = self._pending.get(stored.uid, (None, now))
+        if generation != stored.generation:
+            since = now
+        self._pending[stored.uid] = (stored.generation, since)
+        return since + PENDING_GRACE
 
 
 def _moves_counts_only(status: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:

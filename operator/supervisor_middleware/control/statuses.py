@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.control.batches import for_each
 from supervisor_middleware.control.decisions import Decisions
 from supervisor_middleware.control.judge import PolicyDecision
-from supervisor_middleware.control.registrations import RegistrationDecision
+from supervisor_middleware.control.registration_status import registration_status
+from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.rollout import Rollout
 from supervisor_middleware.control.standings import (
     PolicyStanding,
@@ -22,7 +22,7 @@ from supervisor_middleware.control.standings import (
     registration_standing,
     users_of,
 )
-from supervisor_middleware.control.status import policy_status, registration_status
+from supervisor_middleware.control.status import policy_status
 from supervisor_middleware.control.status_writer import StatusWriter
 from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
@@ -50,15 +50,18 @@ class Statuses:
         accepted: Mapping[str, StoredRevision],
         rollout: Rollout,
         *,
-        bindings: Bindings,
+        registry: Registry,
     ) -> Standings:
         """How policies (by UID) stand if `accepted` is in force."""
 
         def view(key: str, digest: str) -> View:
             return self._viewer.view(key, digest=digest)
 
+        degraded = registry.degraded
         return {
-            p.stored.uid: policy_standing(p, accepted.get(p.stored.uid), rollout, bindings=bindings, view=view)
+            p.stored.uid: policy_standing(
+                p, accepted.get(p.stored.uid), rollout, bindings=registry.bindings, degraded=degraded, view=view
+            )
             for p in policies
         }
 

@@ -11,6 +11,9 @@ from pydantic.alias_generators import to_camel
 
 from supervisor_middleware.model import limits
 
+NOT_OBSERVED: Final = -1
+"""`observedGeneration` of an object that no operator has looked at, by the CRD's default."""
+
 
 class Status(BaseModel):
     """Base of everything in a status."""
@@ -72,7 +75,7 @@ class ManifestStatus(Status):
 class SupervisorMiddlewareStatus(Status):
     """What the operator knows of a registration."""
 
-    observed_generation: int = Field(default=0, ge=0, json_schema_extra={"format": "int64"})
+    observed_generation: int = Field(default=0, ge=NOT_OBSERVED, json_schema_extra={"format": "int64"})
     manifest: ManifestStatus | None = None
     accepted: dict[str, object] | None = Field(
         default=None,
@@ -110,7 +113,7 @@ class SupervisorCounts(Status):
 class SandboxPolicyStatus(Status):
     """What the operator knows of a policy."""
 
-    observed_generation: int = Field(default=0, ge=0, json_schema_extra={"format": "int64"})
+    observed_generation: int = Field(default=0, ge=NOT_OBSERVED, json_schema_extra={"format": "int64"})
     accepted: AcceptedRevision | None = Field(
         default=None,
         json_schema_extra={

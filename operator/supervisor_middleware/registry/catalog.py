@@ -5,9 +5,10 @@ anything. A yes stands; a no is asked again at leisure, since a mended service m
 an outage is asked again soon, takes nobody's answer away, and accepted revisions stand on the verdict they hold.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,6 +16,10 @@ from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.verdict import Accepted, Described, Description, Unreachable, Verdict, VerdictKey
 
 DESCRIBE_INTERVAL: Final = timedelta(seconds=60)
+JITTER: Final = 0.1
+"""How much earlier, at most: services that were described together, or failed together, must not stay in step."""
+LOSS_INTERVAL: Final = timedelta(seconds=5)
+"""Between descriptions of a service whose connections keep ending: a redeployment is seen soon, a habit is cheap."""
 RETRY_FIRST: Final = timedelta(seconds=1)
 RETRY_LAST: Final = timedelta(seconds=30)
 VERDICT_RETRY: Final = timedelta(seconds=5)
@@ -25,18 +30,26 @@ MAX_SPARE_VERDICTS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The latest description of a connection; `failures` counts outages in a row."""
+    """The latest description of a connection; `failures` counts outages in a row, `pace` shortens every wait.
+
+    `lost_at` is when the connection it came over ended.
+    """
 
     description: Description
     at: datetime
     failures: int = 0
+    pace: float = 1.0
+    lost_at: datetime | None = None
 
     @property
     def due(self) -> datetime:
-        """When to describe again: soon after a failure, backing off; at leisure after a success."""
-        if isinstance(self.description, Described):
-            return self.at + DESCRIBE_INTERVAL
-        return self.at + min(RETRY_FIRST * (1 << min(self.failures, 10)), RETRY_LAST)
+        """When to describe again: soon after a failure, backing off, or a lost connection; else at leisure."""
+        if not isinstance(self.description, Described):
+            return self.at + self.pace * min(RETRY_FIRST * (1 << min(self.failures, 10)), RETRY_LAST)
+        at_leisure = self.at + self.pace * DESCRIBE_INTERVAL
+        if self.lost_at is None:
+            return at_leisure
+        return min(at_leisure, max(self.lost_at + self.pace * RETRY_FIRST, self.at + self.pace * LOSS_INTERVAL))
 
 
 class Catalog:
@@ -60,7 +73,15 @@ class Catalog:
         before = self._descriptions.get((connection, name))
         failed = not isinstance(description, Described)
         failures = (before.failures if before else 0) + 1 if failed else 0
-        self._descriptions[connection, name] = Known(description=description, at=now, failures=failures)
+        self._descriptions[connection, name] = Known(
+            description=description, at=now, failures=failures, pace=_pace(name)
+        )
+
+    def lost(self, connection: Connection, *, now: datetime) -> None:
+        """A connection ended on which a service had answered: another version of it may come up."""
+        for key, known in self._descriptions.items():
+            if key[0] == connection and known.lost_at is None:
+                self._descriptions[key] = replace(known, lost_at=now)
 
     def is_due(self, connection: Connection, name: str, *, now: datetime) -> bool:
         """Whether a service should be described (again)."""
@@ -119,3 +140,8 @@ class Catalog:
             forgotten = self._spare.popleft()
             self._verdicts.pop(forgotten, None)
             self._asked.pop(forgotten, None)
+
+
+def _pace(name: str) -> float:
+    """Between 1 - `JITTER` and 1, the same for a name in every process: nothing here draws lots."""
+    return 1 - JITTER * int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
