@@ -147,6 +147,17 @@ def test_who_is_told_of_too_many_stages_can_have_too_many(revisions: list[Revisi
     assert {a.policy.name for a, _ in pairs} <= heard
 
 
+def test_where_others_leave_no_room_for_each_other_one_more_is_still_sought() -> None:
+    labels = {"small": {"tier": "a"}, "large": {"app": "a"}}
+    sizes = {"every": 6, "each": 5, "small": 4, "large": 7}
+    made = [
+        a_policy_of(name, *several(count, f"{name}-", first=100 * number), labels=labels.get(name))
+        for number, (name, count) in enumerate(sizes.items())
+    ]
+    report = found(*made)
+    assert "small" in {name for name, _ in told(report) | warned(report)}
+
+
 # ------------------------------------------------------------------------------------------------------ what is told
 
 

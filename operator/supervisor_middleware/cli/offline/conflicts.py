@@ -152,7 +152,7 @@ def _perhaps_crowded(
     room = (MAX_BASELINE_CONFIGS if members[0].is_baseline else MAX_STAGES) - taken
     total = sum(len(r.entries) for r in members)
     largest = nlargest(_MAX_BESIDE, near, key=lambda g: g.stages)
-    if total > room or total + sum(g.stages for g in largest) <= room:
+    if total + sum(g.stages for g in largest) <= room:
         return
     chosen: list[Group] = []
     for other in largest:
