@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_middleware.cli.offline.judge import Registry as Folder
-from supervisor_middleware.cli.offline.judge import judge, policies_of
+from supervisor_middleware.cli.offline.judge import drafts_of, judge, policies_of
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.questions import questions
 from supervisor_middleware.control.admission import decide_review
@@ -104,7 +104,9 @@ def _by_reconciler(snapshot: Snapshot, catalog: Catalog) -> Report:
 
 def _by_cli(snapshot: Snapshot, catalog: Catalog) -> Report:
     registry = decide_registry(snapshot, catalog, settings=SETTINGS)
-    folder = Folder(bindings=registry.bindings, pending=registry.pending, report=Report())
+    drafts, _ = drafts_of(snapshot, SETTINGS)
+    pending = tuple(draft for draft in drafts if draft.name in registry.pending)
+    folder = Folder(bindings=registry.bindings, pending=pending, report=Report())
     policies = policies_of(snapshot, _quietly)
     _, found = judge(policies, snapshot, folder, verdicts=catalog.verdicts, settings=SETTINGS, progress=_quietly)
     return found
