@@ -3,7 +3,9 @@
 The operator runs as its ServiceAccount with the chart's RBAC, never as admin. Everything ends with `stop`.
 """
 
+import contextlib
 import json
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +22,7 @@ from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credential_files import write_credentials
 from supervisor_middleware.pki.credentials import Credentials
 
+LOOPBACK: Final = "127.0.0.1"
 OPERATOR_NAMESPACE: Final = "smw-system"
 TRUST_DOMAIN: Final = "openshell.internal"
 _MANIFESTS: Final = Path(__file__).parent / "manifests"
@@ -43,21 +46,26 @@ class Installation:
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.operator = Process(
-            name="operator",
+        self.operator = self.replica("operator", host=LOOPBACK)
+
+    def replica(self, name: str, *, host: str, environment: Mapping[str, str] | None = None) -> Process:
+        """One process of the operator on a loopback address of its own; not started."""
+        return Process(
+            name=name,
             arguments=("operator", "--kubeconfig", str(self.directory / "operator.kubeconfig"), "--allow-loopback"),
-            log=self.directory / "operator.log",
+            log=self.directory / f"{name}.log",
             environment={
                 "SMW_NAMESPACE": OPERATOR_NAMESPACE,
-                "SMW_HOST": "127.0.0.1",
+                "SMW_HOST": host,
                 "SMW_WEBHOOK_PORT": str(self.webhook_port),
-                "SMW_WEBHOOK_NAMES": '["127.0.0.1"]',
+                "SMW_WEBHOOK_NAMES": f'["{host}"]',
                 "SMW_WEBHOOK_CONFIGURATION": f"supervisor-middleware-{OPERATOR_NAMESPACE}",
                 "SMW_ENROLLMENT_PORT": str(self.enrollment_port),
                 "SMW_DISCOVERY_PORT": str(self.discovery_port),
                 "SMW_HEALTH_PORT": str(self.health_port),
-                "SMW_AUDIT_FILE": str(self.directory / "operator-audit.jsonl"),
+                "SMW_AUDIT_FILE": str(self.directory / f"{name}-audit.jsonl"),
                 **self.environment,
+                **(environment or {}),
             },
         )
 
@@ -85,13 +93,16 @@ class Installation:
         (self.directory / "operator.kubeconfig").write_text(yaml.safe_dump(admin))
 
     def start(self) -> None:
-        """Start the operator and return once it is ready."""
+        """Start the operator and return once it is ready and leads."""
         self.operator.start()
         self.wait("the operator is ready", self.is_ready)
 
     def is_ready(self) -> bool:
-        """Whether `/readyz` says so, and the webhook answers reviews."""
-        return read(self.health_port, "/readyz")[0] == 200 and self._webhook_answers()
+        """Whether `/readyz` says so, supervisors are served, and the webhook answers reviews."""
+        if read(self.health_port, "/readyz")[0] != 200 or not listens(LOOPBACK, self.discovery_port):
+            return False
+        bundle = ("get", "configmap", "supervisor-middleware-trust", "-n", OPERATOR_NAMESPACE)
+        return self.plane.kubectl(*bundle, check=False).returncode == 0 and self._webhook_answers()
 
     def stop(self) -> None:
         """End every process; the API server is its owner's."""
@@ -157,9 +168,11 @@ class Installation:
 
     # --------------------------------------------------------------------------------------------------------- probes
 
-    def metrics(self) -> dict[str, float]:
-        """What `/metrics` shows, by name and labels as written, without our prefix."""
-        _, text = read(self.health_port, "/metrics")
+    def metrics(self, *, host: str = LOOPBACK) -> dict[str, float]:
+        """What `/metrics` shows, by name and labels as written, without our prefix; nothing if nobody answers."""
+        status, text = read(self.health_port, "/metrics", host=host)
+        if status != 200:
+            return {}
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name.removeprefix("supervisor_middleware_"): float(value) for name, _, value in lines}
 
@@ -188,7 +201,9 @@ class Installation:
         self.processes.append(process)
         return process, credentials.trust_bundle_pem.decode()
 
-    def supervisor(self, *, namespace: str, sandbox: str, pod: str, upstream: int) -> tuple[Process, int]:
+    def supervisor(
+        self, *, namespace: str, sandbox: str, pod: str, upstream: int, operators: tuple[str, ...] = (LOOPBACK,)
+    ) -> tuple[Process, int]:
         """Start a supervisor for a Pod, with a token bound to it; returns it and its proxy's port."""
         folder = self.directory / f"supervisor-{namespace}-{pod}"
         folder.mkdir(exist_ok=True)
@@ -198,7 +213,8 @@ class Installation:
         process = Process(
             name=f"supervisor {sandbox}",
             arguments=(
-                *("supervisor", "--operator", "127.0.0.1", "--namespace", namespace, "--sandbox", sandbox),
+                *("supervisor", *(a for o in operators for a in ("--operator", o))),
+                *("--namespace", namespace, "--sandbox", sandbox),
                 *("--trust-bundle", str(self.trust_bundle()), "--token-file", str(folder / "token")),
                 *("--state", str(folder / "state"), "--listen", f"127.0.0.1:{proxy}"),
                 *("--upstream", f"127.0.0.1:{upstream}"),
@@ -266,11 +282,18 @@ def _condition(found: Mapping[str, Any], condition: str) -> str:
     return ""
 
 
-def read(port: int, path: str) -> tuple[int, str]:
+def listens(host: str, port: int) -> bool:
+    """Whether somebody takes connections there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2):
+        return True
+    return False
+
+
+def read(port: int, path: str, *, host: str = LOOPBACK) -> tuple[int, str]:
     """Status and text of a GET on loopback; 0 if nobody answers."""
     import http.client
 
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

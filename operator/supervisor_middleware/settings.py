@@ -6,6 +6,7 @@ in the wrong place.
 
 import json
 from datetime import timedelta
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -71,6 +72,13 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
+def _reachable(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    if address.is_loopback or address.is_unspecified or address.is_multicast or address.is_link_local:
+        raise ValueError("must be an address at which others reach this Pod")
+    return address
+
+
+PodAddress = Annotated[IPv4Address | IPv6Address, AfterValidator(_reachable)]
 TrustDomain = Annotated[str, AfterValidator(_trust_domain)]
 LeafLifetime = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(minutes=1), le=timedelta(days=7))]
 LatencyBudget = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=CHAIN_TIMEOUT)]
@@ -113,6 +121,8 @@ class OperatorSettings(ControlPlaneSettings):
     webhook_port: Port = 9443
     webhook_names: Names = ()
     webhook_configuration: str = "supervisor-middleware"
+    pod_ip: PodAddress | None = None
+    leader_service: Namespace = "supervisor-middleware"
 
 
 class StandaloneSettings(ControlPlaneSettings):

@@ -26,6 +26,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "webhook_port": "The admission webhook, TLS.",
     "webhook_names": "DNS names and addresses in the webhook's serving certificate.",
     "webhook_configuration": "The ValidatingWebhookConfiguration whose `caBundle` is kept current.",
+    "pod_ip": "This Pod's address. The leader writes it into the EndpointSlice of its Service; if absent, there is none.",
+    "leader_service": "The Service without a selector by which supervisors find the leader.",
     "state": "State directory.",
     "sandbox": "Name of the sandbox.",
     "operators": "Hosts of the operator's replicas, tried in turn.",

@@ -158,10 +158,13 @@ async def test_hello_offer_reports_view() -> None:
         assert operator.discovery.states() == {}
 
 
-async def test_an_equal_digest_on_reconnect_sends_nothing() -> None:
+async def test_an_equal_digest_on_reconnect_sends_the_epoch_and_nothing_else() -> None:
     async with an_operator() as operator:
         await operator.discovery.publish({"uid-a": ONE})
-        async with a_running_supervisor(operator, "a", active=ONE.digest) as supervisor:
+        async with a_supervisor(operator, credentials_of("a")) as supervisor:
+            known = bundle_digest(AUTHORITY.certificate_pem)
+            await supervisor.hello(active_digest=ONE.digest, trust_bundle_digest=known)
+            assert await supervisor.offer() == pb.GenerationOffer(epoch=7)
             await supervisor.hears_nothing()
             assert state_of(operator, "a", ONE.digest) is State.ACTIVE
             assert operator.discovery.encodings == 0
@@ -190,6 +193,26 @@ async def test_a_rejected_generation_is_counted_and_not_sent_again() -> None:
         text = operator.metrics.render().decode()
     assert 'generation_rejections_total{reason="unsupported"} 1.0' in text
     assert 'generation_rejections_total{reason="unspecified"} 1.0' in text
+
+
+async def test_a_rejection_is_audited_once_even_of_a_supervisor_that_comes_back_without_a_memory() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE})
+        for _ in range(2):
+            async with a_running_supervisor(operator, "a") as supervisor:
+                await supervisor.offer()
+                reasons = [pb.REJECTION_REASON_UNSUPPORTED]
+                await supervisor.say(rejected=pb.Rejected(digest=ONE.digest, reasons=reasons))
+                await eventually(lambda: state_of(operator, "a", ONE.digest) is State.REJECTED)
+        await eventually(lambda: not operator.discovery._names)
+    assert operator.audited == [
+        Changed(
+            kind=ChangeKind.GENERATION_REJECTED,
+            subject="Sandbox team-a/a",
+            reason="unsupported",
+            digest=ONE.digest,
+        )
+    ]
 
 
 async def test_the_newest_wins_while_one_is_outstanding() -> None:

@@ -13,6 +13,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def uninterrupted() -> float:
+    """Seconds of a clock that never jumps and does not stand still while the machine sleeps: leases run on."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
 async def until_renewal(credentials: Credentials) -> None:
     """Wait until `credentials` should be renewed: at about half-life."""
     at = renewal_time(

@@ -1,7 +1,8 @@
 """`/healthz`, `/readyz` and `/metrics` over plain HTTP. Says yes or no and why, in the platform's own words."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -54,6 +55,20 @@ async def serve_health(probes: Probes, *, host: str, port: int) -> web.AppRunner
             f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)} (health: SMW_HEALTH_PORT)"
         ) from error
     return runner
+
+
+@contextlib.asynccontextmanager
+async def serving_health(probes: Probes, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve inside the block; yields the port.
+
+    Raises:
+        Unavailable: the address is taken, or none of ours.
+    """
+    runner = await serve_health(probes, host=host, port=port)
+    try:
+        yield port_of(runner)
+    finally:
+        await runner.cleanup()
 
 
 def port_of(runner: web.AppRunner) -> int:

@@ -1,7 +1,11 @@
-"""`smw operator`: the control plane over a cluster, with the admission webhook.
+"""`smw operator`: one replica of the operator over a cluster.
 
-Order of a start: the API server is asked for the CA and for every kind; the epoch is above everything persisted;
-supervisors and reviews are served only from a complete view.
+Every replica watches and reviews admissions. One leads, by a Lease: it alone reconciles and serves supervisors. It
+asks the clock before each write and each word to a supervisor, and becomes a follower when its lease is lost, in the
+same process: its webhook, which knows the cluster and has services' answers, goes on.
+
+Order of a start: the API server is asked for the CA and for every kind; reviews are answered and the election entered
+only with a complete view; the epoch of a term is above everything persisted.
 """
 
 import asyncio
@@ -10,34 +14,38 @@ import os
 import socket
 import ssl
 import tempfile
-import time
+import uuid
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from supervisor_middleware.apps.clock import until_renewal, utc_now
+from supervisor_middleware.apps.clock import uninterrupted, until_renewal, utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
+from supervisor_middleware.apps.fencing import LeadersStore
+from supervisor_middleware.apps.health import Probes, serving_health
+from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.errors import Unavailable
+from supervisor_middleware.control.election import Election, Leadership
+from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.handlers import keep_watching
-from supervisor_middleware.model.canonical import JsonObject
-from supervisor_middleware.model.snapshot import Kind, Stored
 from supervisor_middleware.pki.authority import Authority, IpAddress
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
 from supervisor_middleware.sources.cluster_authority import ClusterAuthority
-from supervisor_middleware.sources.cluster_kinds import WATCHED
-from supervisor_middleware.sources.cluster_store import ClusterStore, Fenced
+from supervisor_middleware.sources.cluster_lease import ClusterLease
+from supervisor_middleware.sources.cluster_slice import LeaderSlice
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.webhook import Webhook, serve
 
 _RETRY: Final = 2.0
+_SLICE_INTERVAL: Final = 30.0
+"""How often the EndpointSlice is written again: somebody may have changed or deleted it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -53,48 +61,15 @@ async def run_operator(settings: OperatorSettings) -> None:
         await _Operator(settings, api).run()
 
 
-class LeadersStore(ClusterStore):
-    """The store of an operator that leads, which learns here when a newer one does."""
-
-    def __init__(self, api: ClusterApi, *, epoch: int, **options: Any) -> None:
-        """As `ClusterStore`; `epoch` is the one we lead with."""
-        super().__init__(api, **options)
-        self._reader, self._epoch = api, epoch
-        self._overtaken: asyncio.Queue[Fenced] = asyncio.Queue()
-
-    async def write_status(self, stored: Stored, status: JsonObject) -> None:
-        """As `ClusterStore`; besides, a status that a newer operator wrote ends `until_overtaken`."""
-        try:
-            await super().write_status(stored, status)
-        except Fenced as error:
-            # Refused for its epoch, but perhaps that of an old revision: the epoch that stands there decides.
-            if await self._epoch_of(stored) > self._epoch:
-                self._overtaken.put_nowait(error)
-            raise
-
-    async def until_overtaken(self) -> None:
-        """Wait until a newer operator has written.
-
-        Raises:
-            Fenced: it has. Two must not distribute side by side; the platform starts us again, with a newer epoch.
-        """
-        raise Fenced(f"{await self._overtaken.get()}: this one steps down")
-
-    async def _epoch_of(self, stored: Stored) -> int:
-        subject = stored.subject
-        path = WATCHED[Kind(subject.kind)].path(subject.name, namespace=subject.namespace)
-        match (await self._reader.get(path)).get("status"):
-            case {"accepted": {"epoch": int() as epoch}}:
-                return epoch
-            case _:
-                return 0
-
-
 class _Operator:
     def __init__(self, settings: OperatorSettings, api: ClusterApi) -> None:
         self._settings, self._api = settings, api
         self._metrics = ControlMetrics()
+        self._replica: Replica | None = None
         self._control_plane: ControlPlane | None = None
+        self._is_reviewing = False
+        self._overtaken_by = 0
+        self._instance = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._source = ClusterSource(api, metrics=self._metrics, changed=self._request)
         self._authorities = ClusterAuthority(api, namespace=settings.namespace, trust_domain=settings.trust_domain)
         self._sink = JsonLinesSink(
@@ -105,43 +80,104 @@ class _Operator:
         )
 
     async def run(self) -> None:
-        """Watch, wait for a complete view, then run the control plane and the webhook."""
-        async with asyncio.TaskGroup() as tasks:
+        """Watch and review for ever; lead whenever it is our turn."""
+        settings = self._settings
+        probes = Probes(alive=self._source.alive, ready=self._readiness, metrics=self._render_metrics)
+        async with (
+            contextlib.AsyncExitStack() as stack,
+            serving_health(probes, host=settings.host, port=settings.health_port),
+            asyncio.TaskGroup() as tasks,
+        ):
             tasks.create_task(self._source.run())
             tasks.create_task(keep_watching(self._source, credentials=self._api.credentials, stop=asyncio.Event()))
             authority = await self._authority()
-            epoch = await self._epoch()
-            store = self._store(epoch)
-            self._control_plane = control_plane = ControlPlane(self._parts(authority, epoch, store))
-            _log.info("this operator leads", epoch=epoch)
-            self._metrics.leader.set(1)
-            tasks.create_task(store.until_overtaken())
-            tasks.create_task(control_plane.run())
-            tasks.create_task(self._serve_webhook(control_plane))
+            replica = Replica(settings, namespace=settings.namespace, authority=authority, metrics=self._metrics)
+            self._replica = replica
+            stack.push_async_callback(replica.aclose)
+            tasks.create_task(replica.identity.keep_fresh(self._sink.emit))
+            tasks.create_task(self._serve_webhook(replica))
+            await self._election().run(lambda leadership: self._lead(replica, leadership))
 
-    def _store(self, epoch: int) -> LeadersStore:
-        return LeadersStore(
-            self._api,
-            epoch=epoch,
-            source=self._source,
-            namespace=self._settings.namespace,
-            instance=socket.gethostname(),
+    def _election(self) -> Election:
+        return Election(
+            ClusterLease(self._api, namespace=self._settings.namespace),
+            identity=self._instance,
+            monotonic=uninterrupted,
             now=utc_now,
+            highest_epoch=self._highest_epoch,
         )
 
-    def _parts(self, authority: Authority, epoch: int, store: ClusterStore) -> Parts:
-        settings = self._settings
-        return Parts(
-            settings=settings,
-            namespace=settings.namespace,
+    async def _lead(self, replica: Replica, leadership: Leadership) -> None:
+        """One term; returns when a newer operator has overtaken us."""
+        api = self._api.guarded(leadership.check)
+        store = LeadersStore(
+            api,
+            epoch=leadership.epoch,
             source=self._source,
-            store=store,
-            authority=authority,
-            reviewer=PodTokenReviewer(self._api, audience=settings.audience),
-            epoch=epoch,
-            metrics=self._metrics,
-            emit=self._sink.emit,
-            alive=self._source.alive,
+            namespace=self._settings.namespace,
+            instance=self._instance,
+            now=utc_now,
+        )
+        replica.forget_descriptions()
+        self._control_plane = control_plane = ControlPlane(
+            Parts(
+                replica=replica,
+                source=self._source,
+                store=store,
+                reviewer=PodTokenReviewer(api, audience=self._settings.audience),
+                epoch=leadership.epoch,
+                emit=self._sink.emit,
+                leads=leadership.is_held,
+            )
+        )
+        self._metrics.leader.set(1)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                working = [
+                    tasks.create_task(control_plane.run()),
+                    tasks.create_task(self._keep_slice(api, control_plane)),
+                ]
+                self._overtaken_by = await store.until_overtaken()
+                for task in working:
+                    task.cancel()
+        finally:
+            self._control_plane = None
+            self._metrics.leader.set(0)
+            replica.forget_descriptions()
+
+    async def _keep_slice(self, api: ClusterApi, control_plane: ControlPlane) -> None:
+        """Have supervisors find us, once they are served."""
+        settings = self._settings
+        if settings.pod_ip is None:
+            return
+        await control_plane.started.wait()
+        ports = {"enrollment": control_plane.enrollment_port, "discovery": control_plane.discovery_port}
+        leader = LeaderSlice(
+            api,
+            namespace=settings.namespace,
+            service=settings.leader_service,
+            address=settings.pod_ip,
+            ports=ports,
+        )
+        while True:
+            try:
+                await leader.publish()
+            except SupervisorMiddlewareError as error:
+                _log.warning("supervisors cannot be told yet who leads", reason=str(error))
+                await asyncio.sleep(_RETRY)
+            else:
+                await asyncio.sleep(_SLICE_INTERVAL)
+
+    def _render_metrics(self) -> bytes:
+        replica, control_plane = self._replica, self._control_plane
+        if replica is None:
+            return self._metrics.render()
+        return replica.render_metrics({} if control_plane is None else control_plane.discovery.states())
+
+    def _readiness(self) -> str | None:
+        """Every replica reviews admissions, so that is what ready means; who leads is a metric."""
+        return (
+            None if self._is_reviewing else "no complete view of the cluster yet, or no certificate for the webhook"
         )
 
     def _request(self) -> None:
@@ -156,22 +192,23 @@ class _Operator:
                 _log.warning("the CA cannot be read yet", reason=str(error))
             await asyncio.sleep(_RETRY)
 
-    async def _epoch(self) -> int:
-        """Above everything persisted, and above every epoch before now: a reinstall moves forward too."""
-        while True:
-            with contextlib.suppress(Unavailable):
-                snapshot = await self._source.snapshot()
-                if not snapshot.unknown:
-                    return max(snapshot.highest_epoch + 1, int(time.time()))
-            await asyncio.sleep(0.1)
+    async def _highest_epoch(self) -> int | None:
+        """Of everything persisted, also of what fenced us off; None until all of it is known."""
+        with contextlib.suppress(Unavailable):
+            snapshot = await self._source.snapshot()
+            if not snapshot.unknown:
+                return max(snapshot.highest_epoch, self._overtaken_by)
+        return None
 
-    async def _serve_webhook(self, control_plane: ControlPlane) -> None:
+    async def _serve_webhook(self, replica: Replica) -> None:
         settings = self._settings
+        while await self._highest_epoch() is None:  # noqa: ASYNC110 - the source tells of changes, not of completeness
+            await asyncio.sleep(0.1)
         webhook = Webhook(
             source=self._source,
-            catalog=control_plane.reconciler.catalog,
-            asker=control_plane.inquirer,
-            settings=control_plane.compiler_settings,
+            catalog=replica.catalog,
+            asker=replica.inquirer,
+            settings=replica.compiler_settings,
             metrics=self._metrics,
             now=utc_now,
         )
@@ -184,6 +221,7 @@ class _Operator:
             address = f"{settings.host}:{settings.webhook_port}"
             problem = os.strerror(error.errno or 0)
             raise Unavailable(f"cannot listen on {address}: {problem} (webhook: SMW_WEBHOOK_PORT)") from error
+        self._is_reviewing = True
         _log.info("reviewing admissions", port=settings.webhook_port)
         try:
             while True:

@@ -14,6 +14,8 @@ import structlog
 
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
+from supervisor_middleware.apps.health import Probes, serving_health
+from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.model.snapshot import Snapshot
@@ -95,21 +97,28 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         source = _Told(folder_source, store)
         snapshot = await source.snapshot()
         await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())
+        replica = Replica(settings, namespace=NAMESPACE, authority=authority, metrics=ControlMetrics())
+        stack.push_async_callback(replica.aclose)
         control_plane = ControlPlane(
             Parts(
-                settings=settings,
-                namespace=NAMESPACE,
+                replica=replica,
                 source=source,
                 store=store,
-                authority=authority,
                 reviewer=JoinTokenReviewer(settings.state),
                 epoch=max(snapshot.highest_epoch + 1, int(time.time())),
-                metrics=ControlMetrics(),
                 emit=sink.emit,
-                alive=lambda: None,
             )
         )
-        async with asyncio.TaskGroup() as tasks:
+        probes = Probes(
+            alive=lambda: None,
+            ready=control_plane.readiness,
+            metrics=lambda: replica.render_metrics(control_plane.discovery.states()),
+        )
+        async with (
+            serving_health(probes, host=settings.host, port=settings.health_port),
+            asyncio.TaskGroup() as tasks,
+        ):
+            tasks.create_task(replica.identity.keep_fresh(sink.emit))
             tasks.create_task(control_plane.run())
             tasks.create_task(_follow(folder_source, control_plane))
 

@@ -23,6 +23,16 @@ def revisions_by_policy(snapshot: Snapshot) -> Mapping[str, tuple[StoredRevision
     return {uid: tuple(revisions) for uid, revisions in found.items()}
 
 
+def orphans(snapshot: Snapshot) -> Mapping[str, Revision]:
+    """The newest revision of each policy (by UID) that is gone: what applied before this operator led.
+
+    Whether it was ever committed only the policy's status told. If it was not, it would have been in a moment.
+    """
+    there = {p.uid for p in snapshot.policies}
+    newest = {uid: stored[-1].revision for uid, stored in revisions_by_policy(snapshot).items()}
+    return {uid: revision for uid, revision in newest.items() if uid not in there}
+
+
 def revision_to_store(
     fresh: Revision, *, policy: Stored, stored: tuple[StoredRevision, ...], epoch: int
 ) -> StoredRevision:

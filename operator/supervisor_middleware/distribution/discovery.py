@@ -16,10 +16,12 @@ import grpc
 import grpc.aio
 import structlog
 
+from supervisor_middleware.audit.events import Changed, ChangeKind
+from supervisor_middleware.audit.events import Event as Audited
 from supervisor_middleware.distribution.ledger import Event, Ledger, View, Wish
 from supervisor_middleware.distribution.offers import Offers
 from supervisor_middleware.distribution.reports import Answer, answer_of, parse_report, record_of
-from supervisor_middleware.distribution.streams import End, Stream
+from supervisor_middleware.distribution.streams import NOT_LEADING, End, Stream
 from supervisor_middleware.errors import Bug, Untrusted
 from supervisor_middleware.model.generation import Sealed
 from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
@@ -69,17 +71,26 @@ class Discovery:
         trust_bundle: Callable[[], bytes],
         changed: Callable[[], None],
         metrics: ControlMetrics | None = None,
+        audit: Callable[[Audited], None] = lambda _: None,
+        leads: Callable[[], bool] = lambda: True,
         patience: Patience = Patience(),
     ) -> None:
-        """`changed` is called whenever a supervisor's standing changed."""
+        """`changed` is called whenever a supervisor's standing changed; `audit` takes audit events.
+
+        Nothing is said to anybody unless `leads`.
+        """
         self._trust_domain = trust_domain
         self._changed = changed
         self._metrics = metrics
+        self._audit = audit
+        self._leads = leads
         self._patience = patience
         self._offers = Offers(epoch=epoch, trust_bundle=trust_bundle)
         self._ledger = Ledger()
         self._streams: dict[str, Stream] = {}
         self._open_calls: Counter[str] = Counter()
+        self._names: dict[str, str] = {}
+        self._told: dict[str, str] = {}
         self._published = asyncio.Condition()
 
     @property
@@ -95,6 +106,7 @@ class Discovery:
         for key in [k for k in self._streams if k not in wishes]:
             self._streams[key].close(_GONE)
             self._leave(key, self._streams[key])
+        self._told = {key: digest for key, digest in self._told.items() if key in wishes}
         async with self._published:
             self._published.notify_all()
 
@@ -112,22 +124,32 @@ class Discovery:
                 counts[state] = counts.get(state, 0) + 1
         return counts
 
+    def close(self) -> None:
+        """End every stream: supervisors look for whoever leads next."""
+        for stream in self._streams.values():
+            stream.close(NOT_LEADING)
+
     def handler(self) -> "grpc.GenericRpcHandler[bytes, bytes]":
         """For `server.add_generic_rpc_handlers`: offers travel as bytes that are made once."""
         method = grpc.stream_stream_rpc_method_handler(self._watch)
         return grpc.method_handlers_generic_handler(SERVICE, {"Watch": method})
 
     async def _watch(self, reports: AsyncIterator[bytes], context: _Context) -> None:
-        key = supervisor_key(await self._identify(context))
+        if not self._leads():
+            await _abort(context, NOT_LEADING)
+        identity = await self._identify(context)
+        key = supervisor_key(identity)
         if self._open_calls[key] >= MAX_STREAMS:
             await _abort(context, _TOO_MANY)
         self._open_calls[key] += 1
         try:
+            self._names[key] = f"Sandbox {identity.namespace}/{identity.sandbox}"
             await self._follow(key, reports, context)
         finally:
             self._open_calls[key] -= 1
             if not self._open_calls[key]:
                 del self._open_calls[key]
+                self._names.pop(key, None)
 
     async def _follow(self, key: str, reports: AsyncIterator[bytes], context: _Context) -> None:
         await self._await_sandbox(key, context)
@@ -137,7 +159,7 @@ class Discovery:
         stream = self._open(key, hello)
         reading = asyncio.create_task(self._read(key, stream, reports))
         try:
-            end = await stream.serve(context.write)
+            end = await stream.serve(context.write, leads=self._leads)
         finally:
             reading.cancel()
             self._leave(key, stream)
@@ -179,8 +201,8 @@ class Discovery:
         wish = self._ledger.connected(record)
         if wish is not None:
             self._send(key, wish)
-        elif (bundle := self._offers.news_of_bundle(record.trust_bundle)) is not None:
-            stream.put(bundle)
+        else:
+            stream.put(self._offers.greeting(record.trust_bundle))
         self._changed()
         return stream
 
@@ -221,6 +243,15 @@ class Discovery:
         if self._metrics is not None:
             for reason in reasons:
                 self._metrics.rejections.labels(reason).inc()
+        if self._told.get(key) != answer.digest:
+            # One that comes back without a memory refuses anew; that is no news to anybody.
+            self._told[key] = answer.digest
+            reason = ",".join(reasons)
+            self._audit(
+                Changed(
+                    kind=ChangeKind.GENERATION_REJECTED, subject=self._names[key], reason=reason, digest=answer.digest
+                )
+            )
 
     def _send(self, key: str, wish: Wish) -> None:
         stream = self._streams.get(key)

@@ -13,6 +13,7 @@ import grpc.aio
 import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.distribution.streams import NOT_LEADING
 from supervisor_middleware.distribution.turns import TooMany, Turns, host_of
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.pki.authority import Authority
@@ -47,14 +48,16 @@ class Enrollment(pb_grpc.EnrollmentServicer):
         leaf_lifetime: timedelta,
         now: Callable[[], datetime],
         emit: Callable[[Event], None],
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`now` is the clock of certificates; `emit` takes audit events."""
+        """`now` is the clock of certificates; `emit` takes audit events. Nothing is signed unless `leads`."""
         self._authority = authority
         self._reviewer = reviewer
         self._trust_bundle = trust_bundle
         self._leaf_lifetime = leaf_lifetime
         self._now = now
         self._emit = emit
+        self._leads = leads
         self._turns = Turns()
 
     async def Enroll(  # noqa: N802 - gRPC's spelling
@@ -67,6 +70,7 @@ class Enrollment(pb_grpc.EnrollmentServicer):
             # Anybody may ask, and each question is one to the API server.
             async with self._turns.turn(host_of(context.peer())):
                 identity = await self._reviewer.review(request.token)
+            self._require_leading()
             issued = self._authority().issue_supervisor(
                 request.csr_pem, identity=identity, now=self._now(), lifetime=self._leaf_lifetime
             )
@@ -96,3 +100,7 @@ class Enrollment(pb_grpc.EnrollmentServicer):
             certificate_chain_pem=issued.certificate_chain_pem,
             trust_bundle_pem=self._trust_bundle(),
         )
+
+    def _require_leading(self) -> None:
+        if not self._leads():
+            raise Unavailable(NOT_LEADING.details)

@@ -51,14 +51,16 @@ class Offers:
         self.encodings += 1
         return encoded
 
-    def news_of_bundle(self, known_digest: str) -> bytes | None:
-        """An offer of the trust bundle alone, for one that holds another.
+    def greeting(self, known_bundle: str) -> bytes:
+        """What a stream begins with if there is no generation to offer: the epoch, and a trust bundle that is news.
 
-        It has an epoch, by which a bundle of an operator that lost its lease is known, and no place in the sequence.
+        By the epoch a supervisor knows from then on what an operator that lost its lease says. It has no place in the
+        sequence.
         """
-        offer = _offer(self._trust_bundle())
+        bundle = self._trust_bundle()
+        offer = pb.GenerationOffer() if bundle_digest(bundle) == known_bundle else _offer(bundle)
         offer.epoch = self._epoch
-        return None if offer.trust_bundle_digest == known_digest else offer.SerializeToString()
+        return offer.SerializeToString()
 
     def _digest_of(self, key: str) -> str | None:
         wish = self._wishes.get(key)

@@ -7,6 +7,7 @@ a stream in the middle of a write, so the end waits for that (or for the connect
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import grpc
 
@@ -17,6 +18,9 @@ class End:
 
     code: grpc.StatusCode
     details: str = ""
+
+
+NOT_LEADING: Final = End(grpc.StatusCode.UNAVAILABLE, "this operator does not lead; another one does, or will")
 
 
 @dataclass(slots=True, eq=False)
@@ -37,9 +41,11 @@ class Stream:
         self._end = self._end or end
         self._woken.set()
 
-    async def serve(self, write: Callable[[bytes], Awaitable[None]]) -> End:
-        """Write offers until the end."""
+    async def serve(self, write: Callable[[bytes], Awaitable[None]], *, leads: Callable[[], bool]) -> End:
+        """Write offers until the end, each only while `leads`."""
         while self._end is None:
+            if not leads():
+                return NOT_LEADING
             offer, self._offer = self._offer, None
             if offer is not None:
                 await write(offer)

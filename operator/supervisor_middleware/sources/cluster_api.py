@@ -7,7 +7,7 @@ API server: connections are made anew, tokens are read anew.
 
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -83,10 +83,11 @@ class ApiCredentials:
 class ClusterApi:
     """The connection. Close it, or use it as an async context manager."""
 
-    def __init__(self, configuration: Any) -> None:
-        """Prepare one; nothing is dialled yet. Made by `connect`."""
-        self._client: Any = ApiClient(configuration)
+    def __init__(self, configuration: Any, *, client: Any = None, check: Callable[[], None] = lambda: None) -> None:
+        """Prepare one; nothing is dialled yet. Made by `connect`, or of another by `guarded`."""
+        self._client: Any = ApiClient(configuration) if client is None else client
         self._configuration = configuration
+        self._check = check
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,6 +100,10 @@ class ClusterApi:
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
         await self._client.close()
+
+    def guarded(self, check: Callable[[], None]) -> "ClusterApi":
+        """The same connection for one that may write only as long as `check` does not raise; close the original."""
+        return ClusterApi(self._configuration, client=self._client, check=check)
 
     async def credentials(self) -> ApiCredentials:
         """What the client itself uses at this moment.
@@ -172,6 +177,9 @@ class ClusterApi:
             request = await self._client.param_serialize(
                 method, path, query_params=list(query), header_params=headers, body=body
             )
+            if method != "GET":
+                # Last of all: the process may have been stopped for long anywhere before.
+                self._check()
             response = await self._client.call_api(*request, _request_timeout=timeout)
             content = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -98,6 +98,7 @@ class Keeper:
         self._held = NOTHING_HELD
         self._offered: OfferedGeneration | None = None
         self._news = asyncio.Event()
+        self._is_unsaved = False
         self._pending: _Pending | None = None
         self._backoff = Backoff(random=surroundings.random, longest=RETRY_MAX)
 
@@ -129,7 +130,11 @@ class Keeper:
 
     def follow(self, epoch: int) -> None:
         """Take note of an operator that said something without a generation: what earlier ones say is stale now."""
-        self._held = replace(self._held, rank=max(self._held.rank, Rank(epoch=epoch)))
+        rank = max(self._held.rank, Rank(epoch=epoch))
+        if rank != self._held.rank:
+            self._held = replace(self._held, rank=rank)
+            self._is_unsaved = True
+            self._news.set()
 
     async def restore(self, loaded: Loaded) -> None:
         """Serve what is on disk, before any contact with the operator. Services that are down follow `on_error`."""
@@ -152,6 +157,7 @@ class Keeper:
             renewal = self._with.credentials.change
             self._news.clear()
             await self._look_at_offer()
+            await self._keep_epoch()
             await self._try_pending()
             await self._refresh_running()
             await first_of(self._news.wait(), renewal.wait(), self._with.clock.sleep(self._pause()))
@@ -166,6 +172,12 @@ class Keeper:
                 await self._refuse(refusal)
             case Candidate() as candidate:
                 await self._take(candidate)
+
+    async def _keep_epoch(self) -> None:
+        """Also after a restart nobody who led before is believed."""
+        if self._is_unsaved:
+            self._is_unsaved = False
+            await self._with.saving.save(self._record())
 
     async def _refuse(self, refusal: Refusal) -> None:
         if refusal in self._held.refusals:

@@ -1,0 +1,107 @@
+"""What every replica has, whether it leads or not: its certificate, the way to services, and what it knows of them.
+
+The webhook stands on it in every replica, the control plane in the one that leads.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+
+from supervisor_middleware.apps.clock import until_renewal, utc_now
+from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
+from supervisor_middleware.model.settings import CompilerSettings
+from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.registry.catalog import Catalog
+from supervisor_middleware.registry.client import RegistryClient
+from supervisor_middleware.registry.inquiry import Inquirer
+from supervisor_middleware.settings import ControlPlaneSettings
+from supervisor_middleware.telemetry import ControlMetrics
+from supervisor_middleware.wire.channels import ClientIdentity
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class OperatorIdentity:
+    """The operator's own certificate: a server to supervisors, a client of services; renewed at half-life."""
+
+    authority: Authority
+    namespace: str
+    lifetime: timedelta
+    current: Credentials = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Issue anew; connections made from now on use it."""
+        self.current = self.authority.issue_operator(namespace=self.namespace, now=utc_now(), lifetime=self.lifetime)
+
+    def credentials(self) -> Credentials:
+        """What to prove ourselves with now."""
+        return self.current
+
+    def client_identity(self) -> ClientIdentity:
+        """The same, for channels to services."""
+        return ClientIdentity(
+            certificate_chain_pem=self.current.certificate_chain_pem,
+            private_key_pem=self.current.private_key_pem.reveal(),
+        )
+
+    async def keep_fresh(self, emit: Callable[[Event], None]) -> None:
+        """Renew at half-life, with jitter, for ever; `emit` takes audit events."""
+        while True:
+            await until_renewal(self.current)
+            self.renew()
+            emit(Changed(kind=ChangeKind.CREDENTIALS_ROTATED, subject=str(self.current.spiffe_id)))
+            _log.info("renewed the operator's certificate", expires_at=self.current.expires_at.isoformat())
+
+
+class Replica:
+    """One process of the operator, or standalone."""
+
+    def __init__(
+        self, settings: ControlPlaneSettings, *, namespace: str, authority: Authority, metrics: ControlMetrics
+    ) -> None:
+        """`namespace` stands in the operator's SPIFFE ID."""
+        self.settings, self.namespace, self.authority, self.metrics = settings, namespace, authority, metrics
+        self.identity = OperatorIdentity(authority, namespace, settings.leaf_lifetime)
+        self.client = RegistryClient(self.identity.client_identity, metrics=metrics)
+        self.inquirer = Inquirer(self.client, BUILTINS)
+        self.catalog = Catalog()
+        self.compiler_settings = CompilerSettings(
+            builtins=BUILTIN_BINDINGS,
+            unselected=settings.unselected,
+            loopback=settings.loopback,
+            latency_budget=settings.latency_budget,
+        )
+
+    async def aclose(self) -> None:
+        """Close every connection to a service."""
+        await self.client.close()
+
+    def trust_bundle(self) -> bytes:
+        """The roots, PEM."""
+        return self.authority.certificate_pem
+
+    def forget_descriptions(self) -> None:
+        """What this replica heard as leader is stale once another leads: what counts is in registrations' statuses.
+
+        A service's yes to a config stays a yes.
+        """
+        self.catalog.keep(frozenset(), frozenset(self.catalog.verdicts))
+
+    def render_metrics(self, states: Mapping[str, int]) -> bytes:
+        """The exposition format; `states` are the connected supervisors'."""
+        metrics = self.metrics
+        metrics.supervisors.clear()
+        for state, count in states.items():
+            metrics.supervisors.labels(state).set(count)
+        expiry = metrics.certificate_expiry
+        expiry.labels("root").set(self.authority.expires_at.timestamp())
+        expiry.labels("operator").set(self.identity.current.expires_at.timestamp())
+        return metrics.render()
