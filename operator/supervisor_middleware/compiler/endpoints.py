@@ -93,6 +93,9 @@ def _host(text: object) -> HostPattern | None:
         except ValueError:
             return None
     try:
-        return parse_pattern(text)
+        pattern = parse_pattern(text)
+        if "*" not in text:
+            normalize_host(text)  # no host is spelled 010.0.0.1, so that pattern would match nothing
     except ValueError:
         return None
+    return pattern

@@ -167,9 +167,10 @@ def _blindness(revision: Revision, others: Iterable[Revision], overlaps: Overlap
     for other in others:
         for entry in other.entries:
             for skip, host in overlaps.hits(selector_of(entry.include, entry.exclude), revision.skips):
+                key = plain_text(entry.key, limit=MAX_SHOWN_KEY)
                 message = (
-                    f"with tls: skip no middleware may select the host, but {plain_text(entry.key, limit=MAX_SHOWN_KEY)} of policy {_name(other)} "
-                    f"does for the same sandboxes{for_example(host)}"
+                    f"with tls: skip no middleware may select the host, but {key} of policy {_name(other)} does for "
+                    f"the same sandboxes{for_example(host)}"
                 )
                 yield _conflict(revision, f"{skip.path}.host", message, "remove tls: skip, or have it excluded there")
         for entry in revision.entries:

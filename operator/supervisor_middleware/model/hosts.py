@@ -67,6 +67,8 @@ def parse_pattern(text: str) -> HostPattern:
         raise ValueError(f"is longer than {MAX_HOST_LENGTH} characters; must be {PATTERN_RULE}")
     if not text.isascii():
         raise ValueError("is not ASCII; write an internationalized name in its A-label form (xn--...)")
+    if ":" in text or "/" in text:
+        raise ValueError("is more than a host: write it without scheme, port or path (for example *.example.com)")
     labels = tuple(text.lower().split("."))
     for label in labels:
         _check_label(label)

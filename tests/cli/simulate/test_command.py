@@ -21,6 +21,7 @@ from supervisor_middleware.middleware import (
     WriteHeader,
     serve,
 )
+from supervisor_middleware.model.limits import MAX_BODY_BYTES
 from tests.cli.commands import Outcome, Smw
 from tests.cli.goldens import GOLDEN, check
 from tests.middleware.builders import BINDING, Fake
@@ -269,3 +270,9 @@ def test_a_case_of_options_keeps_the_lines_of_a_header() -> None:
     assert (case.spec.request.headers, case.content) == ({"a": ["1", "2"]}, b"x")
     with pytest.raises(InvalidInput):
         given_case("a.com", method="", path="/", headers=[": 1"], body=None, body_file=None)
+
+
+def test_a_body_without_end_is_read_as_far_as_a_body_may_go() -> None:
+    case = given_case("a.com", method="", path="/", headers=[], body=None, body_file=Path("/dev/zero"))
+    assert case is not None
+    assert len(case.content or b"") == MAX_BODY_BYTES + 1

@@ -26,6 +26,7 @@ from supervisor_middleware.cli.simulate.expect import Difference, differences
 from supervisor_middleware.cli.simulate.render import Bodies, Checked, Result, render
 from supervisor_middleware.cli.simulate.trace import Clock, trace
 from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.limits import MAX_BODY_BYTES
 from supervisor_middleware.model.settings import Knowledge
 from supervisor_middleware.model.violation import Report, merge
 from supervisor_middleware.sources.files import list_files, read_bytes
@@ -106,8 +107,14 @@ def given_case(
             raise InvalidInput("a --header has the form 'name: value'")
         lines.setdefault(name.strip().lower(), []).append(value.strip())
     request = RequestSpec(host=host, method=method, path=path, headers=dict(lines), body=body)
-    content = None if body_file is None else body_file.read_bytes()
+    content = None if body_file is None else _content(body_file)
     return Case(spec=CaseSpec(name=host, request=request), given=content)
+
+
+def _content(path: Path) -> bytes:
+    """One byte more than any body there is shows that it is too large, whatever the file holds."""
+    with path.open("rb") as file:
+        return file.read(MAX_BODY_BYTES + 1)
 
 
 def _unknown(why: str, options: Options, world: World) -> str:
