@@ -288,6 +288,30 @@ async def test_a_deleted_policy_leaves_after_a_grace() -> None:
     assert not control.world.revisions
 
 
+async def test_the_next_leader_keeps_the_grace_of_a_policy_it_never_saw() -> None:
+    control = await a_settled()
+    control.world.remove(POLICY)
+    successor = a_control(control.world, epoch=2)
+    await successor.settle()
+    assert successor.distributor.stages("coder") == ["redact"]
+    assert f"{POLICY}-1" in control.world.revisions
+    await successor.later(11)
+    assert successor.distributor.stages("coder") == []
+    assert not control.world.revisions
+
+
+async def test_the_next_leader_lets_a_replacement_take_the_place_of_what_left() -> None:
+    control = await a_settled()
+    control.world.remove(POLICY)
+    control.world.put(a_policy(uid="uid-2"))
+    successor = a_control(control.world, epoch=2)
+    await successor.reconciler.reconcile()
+    assert successor.distributor.stages("coder") == ["redact"]
+    await successor.settle()
+    assert successor.distributor.stages("coder") == ["redact"]
+    assert list(control.world.revisions) == ["uid-2-1"]
+
+
 async def test_a_replaced_policy_opens_no_window_and_closes_nothing() -> None:
     control = await a_settled()
     control.world.remove(POLICY)

@@ -7,7 +7,7 @@ work. What leading means is the caller's. Decisions are `control.lease`'s; how a
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -115,6 +115,8 @@ class Election:
                 # Nobody may think that we still lead.
                 leadership.end()
                 await _end(keeping)
+                why = rules.NOT_RENEWED.why if keeping.cancelled() or keeping.exception() else keeping.result()
+                _log.warning("this operator leads no more", epoch=leadership.epoch, reason=why)
                 await _end(working)
             else:
                 # The Lease is still renewed while work ends, and released only after it has.
@@ -181,17 +183,17 @@ class Election:
 
     # ----------------------------------------------------------------------------------------------------- leading
 
-    async def _keep(self, leadership: Leadership) -> None:
-        """Renew; returns when the term is over."""
-        while True:
+    async def _keep(self, leadership: Leadership) -> str:
+        """Renew; returns when the term is over, and why it is."""
+        while leadership.is_held():
             match rules.decide(self._view, now=self._monotonic()):
                 case rules.StepDown(why):
-                    _log.warning("this operator leads no more", epoch=leadership.epoch, reason=why)
-                    return
+                    return why
                 case rules.Wait(until):
                     await asyncio.sleep(max(until - self._monotonic(), 0.0))
                 case _:
                     await self._renew(leadership)
+        return rules.NOT_RENEWED.why
 
     async def _renew(self, leadership: Leadership) -> None:
         for _ in range(_RENEWAL_ATTEMPTS):
@@ -232,7 +234,7 @@ async def _expire(leadership: Leadership) -> None:
         await asyncio.sleep(leadership.remaining)
 
 
-async def _end(task: "asyncio.Future[None]") -> None:
+async def _end(task: "asyncio.Future[Any]") -> None:
     """Cancel and wait. What it raises is its owner's to read."""
     task.cancel()
     await asyncio.wait((task,))
