@@ -7,11 +7,14 @@ import logging
 import re
 import sys
 import traceback
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from supervisor_middleware.model.evaluation import FailureCode
 
 _PREFIX: Final = "supervisor_middleware_"
 _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -40,6 +43,7 @@ class ControlMetrics:
             registry=self.registry,
         )
         self.supervisors = self._gauge("supervisors", "Supervisors by state.", ("state",))
+        self.registrations = self._gauge("registrations", "Registrations by state.", ("state",))
         self.rejections = self._counter("generation_rejections_total", "Generations refused.", ("reason",))
         self.last_known_good = self._gauge(
             "last_known_good_serving", "Policies whose current spec is not what sandboxes run.", ()
@@ -47,13 +51,30 @@ class ControlMetrics:
         self.watch_last_event = self._gauge(
             "watch_last_event_timestamp_seconds", "When a kind was last heard of or listed.", ("kind",)
         )
+        self.kind_unknown = self._gauge(
+            "kind_unknown", "1 while a kind cannot be read: everything is held as it is.", ("kind",)
+        )
         self.corrupt_revisions = self._gauge(
             "corrupt_revisions", "PolicyRevisions that are skipped: they are not what an operator writes.", ()
         )
         self.certificate_expiry = self._gauge(
             "certificate_expiry_timestamp_seconds", "When a certificate expires.", ("role",)
         )
+        self.certificate_not_before = self._gauge(
+            "certificate_not_before_timestamp_seconds", "From when a certificate is valid.", ("role",)
+        )
+        self.webhook_selftest = self._gauge(
+            "webhook_selftest_success", "1 if the API server had our webhook refuse what is wrong, last time.", ()
+        )
+        self.webhook_selftest_at = self._gauge(
+            "webhook_selftest_timestamp_seconds", "When the self-test last ended, well or not; 0: never yet.", ()
+        )
         self.leader = self._gauge("leader", "1 where this replica reconciles.", ())
+
+    def certified(self, role: str, *, not_before: datetime, expires_at: datetime) -> None:
+        """A certificate is in use; the previous one of this role is not."""
+        self.certificate_not_before.labels(role).set(not_before.timestamp())
+        self.certificate_expiry.labels(role).set(expires_at.timestamp())
 
     def render(self) -> bytes:
         """The exposition format."""
@@ -84,6 +105,9 @@ class SupervisorMetrics:
         self.bypass = Counter(
             f"{_PREFIX}bypass_total", "Requests that went on without a stage.", ("reason",), registry=self.registry
         )
+        for code in FailureCode:
+            # A series that begins at 1 looks to `increase()` as if nothing had happened.
+            self.bypass.labels(code.value)
         self.configured = Gauge(
             f"{_PREFIX}configured", "1 where a known-good generation is served.", registry=self.registry
         )

@@ -98,7 +98,8 @@ class Webhook:
         except (InvalidInput, ValueError, RecursionError):
             return web.json_response({"error": "the body is not an AdmissionReview of ours"}, status=400)
         decision = await self._answer(review)
-        outcome = "allowed" if decision.is_allowed else "denied"
+        # Retryable: nobody can tell now, because a service or the operator itself is not able to.
+        outcome = "allowed" if decision.is_allowed else "retryable" if decision.is_retryable else "denied"
         self._metrics.admission_review.labels(review.stored.subject.kind, outcome).observe(time.monotonic() - began)
         _log.info(
             "reviewed",

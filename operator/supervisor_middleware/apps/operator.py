@@ -32,6 +32,7 @@ from supervisor_middleware.control.election import Election, Leadership
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.pki.authority import Authority, IpAddress
+from supervisor_middleware.pki.bundles import parse_bundle
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
@@ -176,9 +177,9 @@ class _Operator:
 
     def _readiness(self) -> str | None:
         """Every replica reviews admissions, so that is what ready means; who leads is a metric."""
-        return (
-            None if self._is_reviewing else "no complete view of the cluster yet, or no certificate for the webhook"
-        )
+        if self._is_reviewing:
+            return None
+        return self._source.missing() or "there is no CA, or no trusted certificate for the webhook yet"
 
     def _request(self) -> None:
         if self._control_plane is not None:
@@ -247,6 +248,14 @@ class _Operator:
                 _log.warning("the webhook has no trusted certificate yet", reason=str(error))
                 await asyncio.sleep(_RETRY)
             else:
+                roots = parse_bundle(credentials.trust_bundle_pem)
+                newest = max(roots, key=lambda root: root.not_valid_after_utc)
+                self._metrics.certified(
+                    "webhook", not_before=credentials.not_before, expires_at=credentials.expires_at
+                )
+                self._metrics.certified(
+                    "webhook_root", not_before=newest.not_valid_before_utc, expires_at=newest.not_valid_after_utc
+                )
                 return credentials
 
 

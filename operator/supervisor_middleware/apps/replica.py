@@ -96,12 +96,12 @@ class Replica:
         self.catalog.keep(frozenset(), frozenset(self.catalog.verdicts))
 
     def render_metrics(self, states: Mapping[str, int]) -> bytes:
-        """The exposition format; `states` are the connected supervisors'."""
+        """The exposition format; `states` are the supervisors'."""
         metrics = self.metrics
         metrics.supervisors.clear()
         for state, count in states.items():
             metrics.supervisors.labels(state).set(count)
-        expiry = metrics.certificate_expiry
-        expiry.labels("root").set(self.authority.expires_at.timestamp())
-        expiry.labels("operator").set(self.identity.current.expires_at.timestamp())
+        root, leaf = self.authority, self.identity.current
+        metrics.certified("root", not_before=root.not_before, expires_at=root.expires_at)
+        metrics.certified("operator", not_before=leaf.not_before, expires_at=leaf.expires_at)
         return metrics.render()

@@ -1,10 +1,16 @@
 """What a reconciler measures. Owns when a change was first seen, for convergence; time is an argument."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Final
 
+from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.standings import PolicyStanding
+from supervisor_middleware.model.violation import Reason
 from supervisor_middleware.telemetry import ControlMetrics
+
+_OUTAGES: Final = frozenset({Reason.SERVICE_UNREACHABLE, Reason.TLS_VERIFICATION_FAILED})
 
 
 class Measures:
@@ -29,6 +35,12 @@ class Measures:
                 self._metrics.convergence.observe((now - at).total_seconds())
                 del self._changed_at[uid]
 
+    def registered(self, registrations: Iterable[RegistrationDecision]) -> None:
+        """Take in how every registration stands."""
+        counts = Counter(map(_state_of, registrations))
+        for state in ("ready", "pending", "unreachable", "drifted", "refused"):
+            self._metrics.registrations.labels(state).set(counts[state])
+
     def passed(self, *, seconds: float) -> None:
         """A pass ended, well or not."""
         self._metrics.reconcile.observe(seconds)
@@ -36,3 +48,14 @@ class Measures:
     def failed(self) -> None:
         """A pass could not be completed."""
         self._metrics.reconcile_errors.inc()
+
+
+def _state_of(registration: RegistrationDecision) -> str:
+    found = registration.report
+    if found is None:
+        return "pending"
+    if any(v.reason in _OUTAGES for v in found.violations):
+        return "unreachable"
+    if registration.drift:
+        return "drifted"
+    return "ready" if found.is_valid else "refused"

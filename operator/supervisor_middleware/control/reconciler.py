@@ -145,6 +145,7 @@ class Reconciler:
         self.has_published.set()
         standings = self._statuses.standings(decisions.policies, accepted, rollout, registry=decisions.registry)
         self._measures.stand(standings, now=self._now())
+        self._measures.registered(decisions.registry.registrations)
         await self._statuses.write_all(decisions, standings, now=now)
         await self._publish_bundle(snapshot)
         await self._collect(snapshot, accepted)

@@ -115,14 +115,9 @@ class Discovery:
         return self._ledger.view(key, digest=digest)
 
     def states(self) -> Mapping[str, int]:
-        """How many connected supervisors are in which state."""
-        counts: dict[str, int] = {}
-        for key in self._ledger.records:
-            wish = self._ledger.wishes.get(key)
-            if wish is not None:
-                state = self.view(key, digest=wish.digest).state.value
-                counts[state] = counts.get(state, 0) + 1
-        return counts
+        """How many supervisors are in which state."""
+        views = (self.view(key, digest=wish.digest) for key, wish in self._ledger.wishes.items())
+        return Counter(view.state.value if view.is_connected else "not_connected" for view in views)
 
     def close(self) -> None:
         """End every stream: supervisors look for whoever leads next."""
