@@ -177,9 +177,9 @@ class _Operator:
 
     def _readiness(self) -> str | None:
         """Every replica reviews admissions, so that is what ready means; who leads is a metric."""
-        if self._is_reviewing:
-            return None
-        return self._source.missing() or "there is no CA, or no trusted certificate for the webhook yet"
+        return (
+            None if self._is_reviewing else "no complete view of the cluster yet, or no certificate for the webhook"
+        )
 
     def _request(self) -> None:
         if self._control_plane is not None:

@@ -2,8 +2,7 @@
 
 A watch loses what is deleted while it is down, so every `list_interval`, and after each reconnect, a list of each
 kind is compared with what we know: it drops ghosts, and it alone decides whether a kind is known. A kind that may not
-be read or is being removed is *unknown*, and keeps what we knew of it: absence of data is not absence of policy. A
-watch that does not tell within an interval what a list did is deaf, however open its connection, and started anew.
+be read or is being removed is *unknown*, and keeps what we knew of it: absence of data is not absence of policy.
 """
 
 import asyncio
@@ -55,10 +54,9 @@ class ClusterSource:
         self._unknown = set(WATCHED)
         for kind in WATCHED:
             metrics.kind_unknown.labels(kind.value).set(1)
-        self._lost: dict[Kind, str] = {}
+        self._lost: set[Kind] = set()
         self._troubled: set[Kind] = set()
-        self._untold: dict[Kind, int] = {}
-        self._renewals = api.renewals
+        self._behind: set[Kind] = set()
         self._last_attempt = monotonic()
         self._departures: list[tuple[Kind, ObjectIdentity]] = []
         self._woken = asyncio.Event()
@@ -73,20 +71,13 @@ class ClusterSource:
             return None
         return f"the cluster has not been looked at for {silence:.0f} s"
 
-    def missing(self) -> str | None:
-        """Which kinds are unknown and why, for a readiness probe; None if all are known."""
-        problems = (f"{k.value}: {self._lost.get(k, 'not listed yet')}" for k in WATCHED if k in self._unknown)
-        return "; ".join(problems) or None
-
     def observe(self, kind: Kind, event: str | None, body: ParsedJson) -> None:
         """Take in what a watcher saw. `event` None is part of a watcher's own list, so of a (re)connect."""
         try:
             identity = identity_of(body)
         except InvalidInput:
             return
-        self._hear(kind)
-        if identity.version >= self._untold.get(kind, 0):
-            self._untold.pop(kind, None)
+        self._metrics.watch_last_event.labels(kind.value).set_to_current_time()
         match event:
             case "DELETED" if WATCHED[kind].definition is not None:
                 # Perhaps the whole kind is going: `run` looks before anybody hears of it.
@@ -134,16 +125,11 @@ class ClusterSource:
     async def synchronize(self) -> bool:
         """Compare every kind with a fresh list, and every CA bundle; whether all of it could be done."""
         outcomes = [await self._synchronize_kind(kind) for kind in WATCHED]
-        if self._api.renewals != self._renewals:
-            # The watcher brings its own HTTP client, which still trusts the CA of before.
-            self._renewals = self._api.renewals
-            self.is_deaf.set()
-        # In an outage each of many requests would wait for its timeout, and nothing be looked at meanwhile.
-        if not self._troubled and await self._bundles.refresh():
+        if await self._bundles.refresh():
             self._changed()
-        if not self._troubled:
-            specs = (registration.spec for registration in self._view.values(Kind.SUPERVISOR_MIDDLEWARE))
-            await self._endpoints.refresh(str(spec.get("grpcEndpoint")) for spec in specs)
+        specs = (registration.spec for registration in self._view.values(Kind.SUPERVISOR_MIDDLEWARE))
+        await self._endpoints.refresh(str(spec.get("grpcEndpoint")) for spec in specs)
+        self._last_attempt = self._monotonic()
         return all(outcomes)
 
     async def _wait(self, pause: timedelta) -> None:
@@ -163,7 +149,7 @@ class ClusterSource:
         for kind in dict.fromkeys(kind for kind, _ in departures):
             try:
                 await self._require_definition(kind)
-            except (Unavailable, Refused) as error:
+            except Unavailable as error:
                 # The next list drops what is truly gone.
                 self._lose(kind, error)
                 self._is_list_wanted = True
@@ -175,26 +161,24 @@ class ClusterSource:
     async def _synchronize_kind(self, kind: Kind) -> bool:
         try:
             listed, version = await self._list(kind, form=Form.METADATA_LIST)
-            news = self._view.newest_unseen(kind, listed)
-            # Before anything is awaited: the watch may tell it at any moment from now on.
-            self._suspect(kind, news=news)
-            if news:
+            is_behind = self._view.is_behind(kind, listed)
+            if is_behind:
                 listed, version = await self._list(kind, form=Form.FULL)
             # After the list: if the kind's removal emptied it, its definition says so by now.
             await self._require_definition(kind)
-        except (Unavailable, Refused, InvalidInput) as error:
+        except (Unavailable, Refused) as error:
             self._lose(kind, error)
             return False
         self._hear(kind)
-        if kind in self._troubled:
-            self._troubled.discard(kind)
-            _log.info("a kind can be listed again", kind=kind.value)
+        self._troubled.discard(kind)
         ghosts = self._view.prune(kind, listed, version=version)
         if ghosts:
             _log.warning("dropped objects whose deletion was never seen", kind=kind.value, objects=ghosts[:10])
         if kind is Kind.POLICY_REVISION:
             self._metrics.corrupt_revisions.set(self._view.unusable(kind))
-        if self._learn(kind) or ghosts:
+        is_news = self._learn(kind)
+        self._suspect(kind, is_behind=is_behind and not is_news)
+        if is_news or ghosts:
             self._changed()
         return True
 
@@ -207,29 +191,23 @@ class ClusterSource:
         _log.info("a kind is known", kind=kind.value, objects=len(self._view.values(kind)))
         if kind in self._lost:
             # kopf looks for a kind that comes back only once, often before the API server serves it.
-            del self._lost[kind]
+            self._lost.discard(kind)
             self.is_deaf.set()
         return True
 
-    def _suspect(self, kind: Kind, *, news: int) -> None:
-        """A list may overtake the watch, but not by a whole interval. `news` is the newest version it brought."""
-        if kind in self._unknown:
-            self._untold.pop(kind, None)
-        elif kind in self._untold:
-            _log.warning("the watch does not tell what lists do, and is started anew", kind=kind.value)
-            del self._untold[kind]
+    def _suspect(self, kind: Kind, *, is_behind: bool) -> None:
+        """One list may overtake the watch; two in a row mean that it does not tell."""
+        if is_behind and kind in self._behind:
+            _log.warning("the watch does not tell what lists do", kind=kind.value)
             self.is_deaf.set()
-        elif news:
-            self._untold[kind] = news
+        (self._behind.add if is_behind else self._behind.discard)(kind)
 
     async def _list(self, kind: Kind, *, form: Form) -> tuple[list[ObjectIdentity], int]:
         """Identities of everything listed, and the list's version; a full list is taken in as it comes."""
         watched = WATCHED[kind]
-        self._last_attempt = self._monotonic()
         listed: list[ObjectIdentity] = []
         version, is_changed = 0, False
         async for page in self._api.pages(watched.collection, selector=watched.selector, form=form):
-            self._last_attempt = self._monotonic()
             version = version_of(page.get("metadata") or {})
             for body in page.get("items") or ():
                 listed.append(identity_of(body))
@@ -262,9 +240,9 @@ class ClusterSource:
                 _log.warning("a kind cannot be listed now", kind=kind.value, reason=str(error))
             return
         self._hear(kind)
-        is_new, self._lost[kind] = kind not in self._lost, str(error)
-        if is_new:
+        if kind not in self._lost:
             _log.error("a kind is unknown: everything stays as it is", kind=kind.value, reason=str(error))
+            self._lost.add(kind)
             self._unknown.add(kind)
             self._metrics.kind_unknown.labels(kind.value).set(1)
             self._changed()
