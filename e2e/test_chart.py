@@ -26,10 +26,13 @@ EVERYTHING: dict[str, Any] = {
     "tolerations": [{"operator": "Exists"}],
     "extraEnv": [{"name": "SMW_LOOPBACK", "value": "Allowed"}],
     "image": {"digest": "sha256:" + "0" * 64},
+    "webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "internal", "kind": "ClusterIssuer"}}},
+    "extraVolumes": [{"name": "api-client-ca", "configMap": {"name": "api-client-ca"}}],
+    "extraVolumeMounts": [{"name": "api-client-ca", "mountPath": "/etc/api-client-ca"}],
     "guards": {"revisionWriters": ["system:serviceaccount:velero:velero"]},
 }
 # Of the two dozen kinds, those which the API server of the tests does not know.
-FOREIGN = frozenset({"ServiceMonitor", "PrometheusRule"})
+FOREIGN = frozenset({"ServiceMonitor", "PrometheusRule", "Certificate"})
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
@@ -88,6 +91,37 @@ def test_without_a_break_glass_group_nobody_is_excepted(helm: Helm) -> None:
     assert "break-glass" not in yaml.safe_dump_all(_of(rendered, "ValidatingAdmissionPolicy"))
 
 
+def test_cert_manager_issues_for_the_service_and_its_secret_is_mounted(helm: Helm) -> None:
+    rendered = helm.template(values=EVERYTHING)
+    (certificate,) = _of(rendered, "Certificate")
+    (container,) = _container(rendered)
+    (configuration,) = _of(rendered, "ValidatingWebhookConfiguration")
+    (deployment,) = _of(rendered, "Deployment")
+    assert certificate["spec"]["dnsNames"] == ["supervisor-middleware-webhook.smw-system.svc"]
+    assert certificate["spec"]["issuerRef"] == {
+        "name": "internal",
+        "kind": "ClusterIssuer",
+        "group": "cert-manager.io",
+    }
+    assert configuration["metadata"]["annotations"] == {
+        "cert-manager.io/inject-ca-from": "smw-system/supervisor-middleware-webhook"
+    }
+    secrets = {
+        v["name"]: v["secret"]["secretName"]
+        for v in deployment["spec"]["template"]["spec"]["volumes"]
+        if "secret" in v
+    }
+    assert secrets == {"webhook": certificate["spec"]["secretName"]}
+    mounted = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+    environment = {e["name"]: e.get("value") for e in container["env"]}
+    assert environment["SMW_WEBHOOK_CERTIFICATE_DIR"] == mounted["webhook"]
+
+
+def test_cert_manager_needs_to_know_its_issuer(helm: Helm) -> None:
+    with pytest.raises(HelmError, match="which issuer"):
+        helm.template(values={"webhook": {"certManager": {"enabled": True}}})
+
+
 def test_the_rbac_is_what_tests_give_the_operator(helm: Helm) -> None:
     rendered = helm.template(namespace="somewhere", only="operator-rbac.yaml")
     assert rendered == list(yaml.safe_load_all(operator_rbac("somewhere")))
@@ -96,7 +130,7 @@ def test_the_rbac_is_what_tests_give_the_operator(helm: Helm) -> None:
 def test_every_setting_of_the_deployment_is_one_of_the_operators(helm: Helm) -> None:
     (container,) = _container(helm.template())
     known = {f"SMW_{name.upper()}" for name in OperatorSettings.model_fields}
-    assert {e["name"] for e in container["env"]} <= known | {"SMW_POD_IP"}
+    assert {e["name"] for e in container["env"]} <= known
 
 
 def test_the_defaults_are_the_operators_own(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
