@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 import kopf
@@ -18,13 +19,16 @@ import structlog
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.snapshot import Kind
-from supervisor_middleware.sources.cluster_api import PAGE_SIZE, ApiCredentials
+from supervisor_middleware.sources.cluster_api import PAGE_SIZE
+from supervisor_middleware.sources.cluster_connection import ApiCredentials
 from supervisor_middleware.sources.cluster_kinds import WATCHED, WatchedKind
 
 GRACE_SECONDS: Final = 1.0  # kopf gives its stragglers five, but ours have nothing to finish
 STOP_SECONDS: Final = 5.0
 RESTART_PAUSE: Final = 1.0
 CLOSING_SECONDS: Final = 0.25
+SILENCE: Final = timedelta(seconds=70)
+"""A watch that says nothing for so long is dead, however open its connection: a bookmark comes each minute."""
 _MAX_MESSAGE: Final = 200
 
 _log = structlog.get_logger(__name__)
@@ -41,9 +45,15 @@ class Observer(Protocol):
 
 
 async def watch(
-    observer: Observer, *, credentials: Callable[[], Awaitable[ApiCredentials]], stop: asyncio.Event
+    observer: Observer,
+    *,
+    credentials: Callable[[], Awaitable[ApiCredentials]],
+    stop: asyncio.Event,
+    silence: timedelta = SILENCE,
 ) -> None:
     """Watch until `stop` is set. `observer` is called in this loop, in the order of the events.
+
+    A watch that says nothing for `silence` is connected anew.
 
     Reconnects by itself; a watcher that ends all the same is an error, never silence.
 
@@ -52,7 +62,7 @@ async def watch(
     """
     _quiet_kopf()
     observer.is_deaf.clear()
-    watcher = _Watcher(observer, credentials=credentials, loop=asyncio.get_running_loop())
+    watcher = _Watcher(observer, credentials=credentials, silence=silence, loop=asyncio.get_running_loop())
     waiting = {asyncio.create_task(stop.wait()), asyncio.create_task(observer.is_deaf.wait())}
     either: set[asyncio.Future[Any]] = {*waiting, watcher.ended}
     try:
@@ -71,11 +81,12 @@ async def keep_watching(
     *,
     credentials: Callable[[], Awaitable[ApiCredentials]],
     stop: asyncio.Event,
+    silence: timedelta = SILENCE,
 ) -> None:
     """`watch`, and again when it ends by itself, until `stop` is set."""
     while not stop.is_set():
         try:
-            await watch(observer, credentials=credentials, stop=stop)
+            await watch(observer, credentials=credentials, stop=stop, silence=silence)
         except Unavailable as error:
             _log.warning("watching starts again", reason=str(error))
             await asyncio.sleep(RESTART_PAUSE)
@@ -89,10 +100,12 @@ class _Watcher:
         observer: Observer,
         *,
         credentials: Callable[[], Awaitable[ApiCredentials]],
+        silence: timedelta,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.ended: asyncio.Future[str] = loop.create_future()
         self._observer, self._credentials, self._loop = observer, credentials, loop
+        self._silence = silence
         self._inner: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -124,7 +137,7 @@ class _Watcher:
             return
         operator = kopf.operator(
             registry=self._registry(),
-            settings=_settings(),
+            settings=_settings(silence=self._silence),
             standalone=True,
             clusterwide=True,
             stop_flag=self._stop,
@@ -186,8 +199,9 @@ class _Watcher:
             self.ended.set_result(outcome)
 
 
-def _settings() -> kopf.OperatorSettings:
+def _settings(*, silence: timedelta = SILENCE) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
+    settings.watching.inactivity_timeout = silence.total_seconds()
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None  # it would kill the whole process
     settings.networking.request_timeout = 30.0

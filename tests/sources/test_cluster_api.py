@@ -7,7 +7,6 @@ import pytest
 
 from supervisor_middleware.errors import Bug, InvalidInput, Unavailable
 from supervisor_middleware.sources.cluster_api import (
-    ApiCredentials,
     Conflict,
     Expired,
     Forbidden,
@@ -16,6 +15,7 @@ from supervisor_middleware.sources.cluster_api import (
     _answer,
     connect,
 )
+from supervisor_middleware.sources.cluster_connection import ApiCredentials
 
 _CANARY = "canary-secret"
 

@@ -55,7 +55,7 @@ def test_what_is_gone_does_not_come_back_by_a_late_event_or_an_older_list(view: 
     view.admit(POLICY, body)
     assert view.remove(POLICY, identity_of(policy(version=6)))
     assert not view.admit(POLICY, body)
-    assert not view.is_behind(POLICY, listed(body))
+    assert not view.newest_unseen(POLICY, listed(body))
     assert view.prune(POLICY, listed(body), version=5) == ()
     assert not view.admit(POLICY, body)
     assert names(view) == []
@@ -79,10 +79,10 @@ def test_a_list_drops_what_it_does_not_hold_unless_that_is_newer(view: ClusterVi
 
 def test_a_list_that_knows_more_says_so(view: ClusterView) -> None:
     view.admit(POLICY, policy(version=5))
-    assert not view.is_behind(POLICY, listed(policy(version=5)))
-    assert not view.is_behind(POLICY, listed(policy(version=4)))
-    assert view.is_behind(POLICY, listed(policy(version=6)))
-    assert view.is_behind(POLICY, listed(policy("two", version=2, uid="u-2")))
+    assert not view.newest_unseen(POLICY, listed(policy(version=5)))
+    assert not view.newest_unseen(POLICY, listed(policy(version=4)))
+    assert view.newest_unseen(POLICY, listed(policy(version=6))) == 6
+    assert view.newest_unseen(POLICY, listed(policy("two", version=2, uid="u-2"))) == 2
 
 
 def test_a_pod_that_only_reports_its_progress_is_no_change(view: ClusterView) -> None:
@@ -91,7 +91,7 @@ def test_a_pod_that_only_reports_its_progress_is_no_change(view: ClusterView) ->
     ended = a_pod_body(metadata={"resourceVersion": "19", "labels": _labels()}) | {"status": {"phase": "Failed"}}
     assert view.admit(Kind.SANDBOX, ended)
     assert view.values(Kind.SANDBOX) == ()
-    assert not view.is_behind(Kind.SANDBOX, listed(ended))
+    assert not view.newest_unseen(Kind.SANDBOX, listed(ended))
 
 
 def a_namespace(name: str = "team-a", *, version: int, labels: dict[str, str] | None = None, **metadata: Any) -> Body:

@@ -14,7 +14,7 @@ import structlog
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.snapshot import BundleKey
 from supervisor_middleware.pki.spiffe import is_label, is_subdomain
-from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, NotFound
+from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, NotFound, Refused
 from supervisor_middleware.sources.cluster_kinds import CONFIG_MAPS, SECRETS, core_path
 
 _log = structlog.get_logger(__name__)
@@ -49,9 +49,10 @@ class BundleCache:
         for key, before in tuple(self._texts.items()):
             try:
                 after = await self._fetch(key)
-            except Unavailable as error:
+            except (Unavailable, Refused) as error:
+                # Nor would the next one be answered, after a timeout each.
                 _log.info("a CA bundle could not be read again", bundle=str(key), reason=str(error))
-                continue
+                break
             if after != before and key in self._texts:
                 self._texts[key] = after
                 is_changed = True

@@ -61,14 +61,16 @@ class ClusterView:
         del objects.by_key[identity.key]
         return self._changed(objects, before=before, after=None)
 
-    def is_behind(self, kind: Kind, listed: Collection[ObjectIdentity]) -> bool:
-        """Whether a list holds anything that we do not know yet."""
+    def newest_unseen(self, kind: Kind, listed: Collection[ObjectIdentity]) -> int:
+        """Version of the newest listed state that we do not know yet; 0 if we know them all."""
         objects = self._kinds[kind]
-        return any(
-            i.uid not in objects.gone
-            and ((entry := objects.by_key.get(i.key)) is None or not _is_known(entry.identity, i))
+        unseen = (
+            max(i.version, 1)
             for i in listed
+            if i.uid not in objects.gone
+            and ((entry := objects.by_key.get(i.key)) is None or not _is_known(entry.identity, i))
         )
+        return max(unseen, default=0)
 
     def prune(self, kind: Kind, listed: Collection[ObjectIdentity], *, version: int) -> tuple[str, ...]:
         """Forget what a list of `version` no longer holds; returns the names of those ghosts."""
