@@ -176,9 +176,9 @@ class Installation:
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name.removeprefix("supervisor_middleware_"): float(value) for name, _, value in lines}
 
-    def connected(self) -> int:
-        """How many supervisors have a stream."""
-        return int(sum(v for k, v in self.metrics().items() if k.startswith("supervisors{")))
+    def connected(self, *, host: str = LOOPBACK) -> int:
+        """How many supervisors have a stream to the replica there."""
+        return int(sum(v for k, v in self.metrics(host=host).items() if k.startswith("supervisors{")))
 
     # ----------------------------------------------------------------------------------------------- around the operator
 

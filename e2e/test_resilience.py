@@ -216,7 +216,8 @@ def test_an_api_server_that_restarts_leaves_a_running_operator_that_rolls_out_la
         assert post(proxy, "api.example.org", _KEY).body == "[REDACTED]"
         assert post(proxy, "api.example.com", _KEY).body == _KEY
         accepted = installation.get("sbp", "outbound", namespace=namespace)["status"]["accepted"]
-        assert (accepted["revision"], accepted["epoch"]) == (2, before["epoch"])
+        assert accepted["revision"] == 2
+        assert accepted["epoch"] >= before["epoch"], "a leader that cannot renew steps down"
 
         # By the watch, not by the list of every half minute.
         again = a_policy("outbound", namespace=namespace)
