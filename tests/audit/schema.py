@@ -1,4 +1,8 @@
-"""Events against the vendored OCSF schema: required attributes, types, enumerations, "at least one of"."""
+"""Events against OCSF 1.8.0: required attributes, types, enumerations, "at least one of", and the rules between them.
+
+`ocsf-1.8.0.json` holds what the schema (Apache-2.0, schema.ocsf.io) says of the classes and objects we write, reduced
+to names, types, enumerations and constraints.
+"""
 
 import ipaddress
 import json
@@ -25,7 +29,22 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 def problems(record: Mapping[str, Any]) -> list[str]:
     """What is wrong with one event; empty when nothing is."""
-    return list(_object(record, SCHEMA["classes"][str(record["class_uid"])], path="event"))
+    return [*_object(record, SCHEMA["classes"][str(record["class_uid"])], path="event"), *_relations(record)]
+
+
+def _relations(record: Mapping[str, Any]) -> Iterator[str]:
+    """What OCSF says in words: derived identifiers, and that "Other" is explained by the sibling string."""
+    class_uid = record["class_uid"]
+    if record["type_uid"] != class_uid * 100 + record["activity_id"]:
+        yield "event.type_uid is not class_uid * 100 + activity_id"
+    if record["category_uid"] != class_uid // 1000:
+        yield "event.category_uid is not the class's"
+    if record["metadata"]["version"] != SCHEMA["version"]:
+        yield "event.metadata.version is another schema's"
+    for name, value in record.items():
+        sibling = "activity_name" if name == "activity_id" else name.removesuffix("_id")
+        if name.endswith("_id") and value == 99 and not record.get(sibling):
+            yield f"event.{name} is Other and event.{sibling} does not say which"
 
 
 def _object(value: Mapping[str, Any], schema: Mapping[str, Any], *, path: str) -> Iterator[str]:

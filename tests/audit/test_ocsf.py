@@ -181,6 +181,47 @@ def test_finding_carries_type_and_count() -> None:
     assert r["is_alert"] is False
 
 
+def test_a_publication_says_for_how_many_and_which() -> None:
+    r = record(Changed(kind=ChangeKind.GENERATION_PUBLISHED, subject="3 sandboxes", digest="sha256:0", count=3))
+    assert (r["message"], r["status"]) == ("generation_published 3 sandboxes", "Success")
+    assert r["unmapped"] == {
+        "change": "generation_published",
+        "subject": "3 sandboxes",
+        "digest": "sha256:0",
+        "sandboxes": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "status"),
+    [
+        (ChangeKind.REGISTRATION_DRIFTED, "Drifted", "Failure"),
+        (ChangeKind.CREDENTIALS_ROTATED, "Enabled", "Success"),
+        (ChangeKind.LEADERSHIP_ACQUIRED, "Enabled", "Success"),
+        (ChangeKind.LEADERSHIP_LOST, "Disabled", "Success"),
+    ],
+)
+def test_state_of_a_change(kind: ChangeKind, state: str, status: str) -> None:
+    r = record(Changed(kind=kind, subject="s"))
+    assert (r["state"], r["status"]) == (state, status)
+
+
+def test_what_the_schema_refuses_is_noticed() -> None:
+    good = record(Changed(kind=ChangeKind.GENERATION_WAITING, subject="s"))
+    assert problems(good) == []
+    for broken in (
+        {k: v for k, v in good.items() if k != "device"},
+        {k: v for k, v in good.items() if k != "state"},
+        {**good, "state_id": 7},
+        {**good, "time": 1.5},
+        {**good, "type_uid": 501900},
+        {**good, "category_uid": 4},
+        {**good, "metadata": {**good["metadata"], "version": "1.7.0"}},
+        {**good, "secret": "s"},
+    ):
+        assert problems(broken)
+
+
 def test_unusual_method_and_ipv6_host_stay_valid() -> None:
     r = record(replace(ALLOWED, stage=replace(STAGE, method="SECRETMETHOD", host="[::1]")))
     assert "SECRETMETHOD" not in json.dumps(r)

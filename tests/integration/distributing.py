@@ -60,6 +60,7 @@ class Operator:
     def __init__(self, *, patience: Patience) -> None:
         self.current = AUTHORITY.issue_operator(namespace="system", now=NOW)
         self.changes = 0
+        self.is_leading = True
         self.metrics = ControlMetrics()
         self.audited = list[Event]()
         self.bundle = AUTHORITY.certificate_pem
@@ -70,6 +71,7 @@ class Operator:
             trust_bundle=lambda: self.bundle,
             changed=self._changed,
             metrics=self.metrics,
+            audit=self.audited.append,
             patience=patience,
         )
         self.enrollment = Enrollment(
@@ -79,6 +81,7 @@ class Operator:
             leaf_lifetime=timedelta(hours=1),
             now=lambda: NOW,
             emit=self.audited.append,
+            leads=lambda: self.is_leading,
         )
         self.port = 0
         self.enrollment_port = 0

@@ -180,6 +180,31 @@ async def test_a_supervisor_with_an_old_bundle_gets_the_new_one_alone() -> None:
             assert offer.trust_bundle_pem == AUTHORITY.certificate_pem
 
 
+async def test_an_operator_that_leads_no_more_says_nothing_to_anybody() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE, "uid-b": ONE})
+        async with a_running_supervisor(operator, "a", active=ONE.digest) as supervisor:
+            await supervisor.offer()
+            operator.is_leading = False
+            # As after it was stopped for long: it works on what it knew.
+            await operator.discovery.publish({"uid-a": TWO, "uid-b": ONE})
+            assert await supervisor.end() is grpc.StatusCode.UNAVAILABLE
+        assert await refusal(operator, credentials_of("b")) is grpc.StatusCode.UNAVAILABLE
+        _, csr = new_key_and_csr()
+        assert (await enrolment_refusal(operator, csr, "token-a")).code() is grpc.StatusCode.UNAVAILABLE
+        assert not operator.audited
+        assert operator.discovery.encodings == 1
+
+
+async def test_an_operator_that_ends_sends_everybody_to_the_next_one() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE})
+        async with a_running_supervisor(operator, "a", active=ONE.digest) as supervisor:
+            await supervisor.offer()
+            operator.discovery.close()
+            assert await supervisor.end() is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_a_rejected_generation_is_counted_and_not_sent_again() -> None:
     async with an_operator() as operator:
         await operator.discovery.publish({"uid-a": ONE})

@@ -37,6 +37,7 @@ from supervisor_middleware.wire.channels import ClientIdentity
 from supervisor_middleware.wire.codec import SERVICE, encode_manifest, encode_verdict
 from tests.builders import a_binding, a_connection, a_manifest
 from tests.pki.builders import an_authority
+from tests.waiting import eventually
 
 NOW: Final = datetime.now(UTC)
 AUTHORITY: Final = an_authority(now=NOW)
@@ -385,6 +386,27 @@ async def test_forget_leaves_what_is_needed_and_nothing_else() -> None:
         assert set(client._permits) == {to(one).endpoint}
         await until_drained(client)
         assert isinstance(await client.describe(to(two), registration_name="acme"), Described)
+
+
+async def test_a_connection_that_ends_is_told_of_and_one_that_we_end_is_not() -> None:
+    lost = list[Connection]()
+    async with a_client() as client:
+        client.lost = lost.append
+        async with hostile(saying(encode_manifest(a_manifest()))) as port:
+            gone = to(port, scheme="http")
+            assert isinstance(await client.describe(gone, registration_name="acme"), Described)
+        await eventually(lambda: lost == [gone])
+        # It was no connection yet: that nobody listens is the call's own answer.
+        assert isinstance(await client.describe(gone, registration_name="acme"), Unreachable)
+        async with hostile(saying(encode_manifest(a_manifest()))) as port:
+            forgotten, closed = to(port, scheme="http"), to(port, scheme="http", timeout=SECOND)
+            for connection in (forgotten, closed):
+                assert isinstance(await client.describe(connection, registration_name="acme"), Described)
+            client.forget(frozenset({closed}))
+            await until_drained(client)
+            await client.close()
+            await eventually(lambda: not client._watches)
+    assert lost == [gone]
 
 
 async def test_close_ends_calls_under_way_and_leaves_no_task() -> None:

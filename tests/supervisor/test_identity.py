@@ -123,14 +123,24 @@ async def test_good_credentials_are_taken_from_the_directory(world: World) -> No
         assert world.enroller.attempts == []
 
 
-@pytest.mark.parametrize("later", [timedelta(hours=13), timedelta(days=3)])
-async def test_a_certificate_past_half_its_life_or_expired_is_replaced(world: World, later: timedelta) -> None:
+@pytest.mark.parametrize(
+    ("later", "change"),
+    [
+        (timedelta(hours=13), ChangeKind.CREDENTIALS_ROTATED),
+        # One that is expired proves nothing any more.
+        (timedelta(days=3), ChangeKind.CREDENTIALS_ISSUED),
+    ],
+)
+async def test_a_certificate_past_half_its_life_or_expired_is_replaced(
+    world: World, later: timedelta, change: ChangeKind
+) -> None:
     write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
     world.clock.time = NOW + later
     async with world.running() as identity:
         await settle(lambda: world.audited != [])
         assert identity.credentials.value is not None
         assert identity.credentials.value.expires_at > stored.expires_at
+    assert [e.kind for e in world.audited] == [change]
 
 
 async def test_another_sandboxs_or_broken_credentials_are_not_used(world: World) -> None:

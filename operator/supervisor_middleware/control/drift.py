@@ -49,14 +49,16 @@ def drift_of(
         return Drift()
     identifiers = frozenset(b.id for b in committed.manifest.bindings)
     changes = dict(_changes(committed.manifest, narrowed(described, identifiers)))
-    if changes:
-        text = f"{LOST}: {_first(changes.values())}"
-        lost = frozenset(i for i in identifiers if _is_less(_hooks(committed.manifest, i), _hooks(described, i)))
-        return Drift(text=text, offered=described.digest, lost=lost or identifiers)
-    if any(v.path == "status.manifest" for v in found.violations):
+    is_broken = any(v.path == "status.manifest" for v in found.violations)
+    if not changes and not is_broken:
+        return Drift()
+    needed, offered = _limits(committed, committed.manifest), _limits(committed, described)
+    lost = frozenset(i for (i, *hook), limit in needed.items() if offered.get((i, *hook), 0) < limit)
+    if is_broken and not lost:
         # It claims what it must not, say: then its other bindings are not trusted either.
-        return Drift(text=_UNACCEPTABLE, offered=described.digest, lost=identifiers)
-    return Drift()
+        lost = identifiers
+    text = f"{LOST}: {_first(changes.values())}" if changes else _UNACCEPTABLE
+    return Drift(text=text, offered=described.digest, lost=lost)
 
 
 def _changes(accepted: Manifest, offered: Manifest) -> Iterator[tuple[str, str]]:
@@ -92,12 +94,9 @@ def _timeout(text: str) -> str:
         return "a timeout that is none"
 
 
-def _hooks(manifest: Manifest, identifier: str) -> dict[tuple[str, str], int]:
-    return {(b.operation, b.phase): b.max_body_bytes for b in manifest.bindings if b.id == identifier}
-
-
-def _is_less(before: dict[tuple[str, str], int], after: dict[tuple[str, str], int]) -> bool:
-    return any(after.get(hook, 0) < limit for hook, limit in before.items())
+def _limits(committed: Registration, manifest: Manifest) -> dict[tuple[str, ...], int]:
+    """By ID and hook, as far as the registration makes use of them."""
+    return {(b.id, b.operation, b.phase): min(b.max_body_bytes, committed.max_body_bytes) for b in manifest.bindings}
 
 
 def _ordered(bindings: Iterable[Binding]) -> list[Binding]:

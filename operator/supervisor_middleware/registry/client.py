@@ -73,9 +73,12 @@ class RegistryClient:
     ) -> None:
         """`identity` gives the certificate to present now; it is asked before each call."""
         self._identity, self._metrics = identity, metrics
+        self.lost: Callable[[Connection], None] = _nobody_cares
+        """Called when an established connection ends that we did not end: a redeployment, often."""
         self._channels: dict[Connection, tuple[ClientIdentity | None, grpc.aio.Channel]] = {}
         self._permits: dict[str, asyncio.Semaphore] = {}
         self._draining: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+        self._watches: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
 
     async def describe(self, connection: Connection, *, registration_name: str) -> Description:
         """Ask a service what it is. The registration's timeout covers connecting and answering."""
@@ -125,6 +128,8 @@ class RegistryClient:
         for task in draining:
             task.cancel()
         await asyncio.gather(*draining, return_exceptions=True)
+        for watch in self._watches.values():
+            watch.cancel()
         channels, self._channels = self._channels, {}
         for channel in (*draining.values(), *(channel for _, channel in channels.values())):
             await channel.close(None)
@@ -161,15 +166,31 @@ class RegistryClient:
             return known[1]
         channel = open_channel(connection, identity=identity)
         self._channels[connection] = (identity, channel)
+        watch = self._watches[channel] = asyncio.create_task(self._watch(connection, channel))
+        watch.add_done_callback(lambda _: self._watches.pop(channel, None))
         if known is not None:
             # Calls under way end on the certificate they began with.
             self._drain(known[1])
         return channel
 
+    async def _watch(self, connection: Connection, channel: grpc.aio.Channel) -> None:
+        """Never asks for a connection: what nobody calls may rest."""
+        state = channel.get_state()
+        while state is not grpc.ChannelConnectivity.SHUTDOWN:
+            await channel.wait_for_state_change(state)
+            before, state = state, channel.get_state()
+            if before is grpc.ChannelConnectivity.READY and state is not before:
+                self.lost(connection)
+
     def _drain(self, channel: grpc.aio.Channel) -> None:
+        if (watch := self._watches.get(channel)) is not None:
+            watch.cancel()
         task = asyncio.create_task(channel.close(TIMEOUT_MAX.total_seconds()))
         self._draining[task] = channel
         task.add_done_callback(lambda done: self._draining.pop(done, None))
+
+
+def _nobody_cares(_: Connection) -> None: ...
 
 
 def _outcome(answer: Description | Verdict) -> str:

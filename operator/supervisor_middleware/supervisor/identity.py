@@ -122,11 +122,13 @@ class Identity:
 
     async def _enroll(self) -> None:
         attempt, self._attempts = self._attempts, self._attempts + 1
+        before = self.credentials.value
         credentials = await self._with.enroller.enroll(attempt=attempt)
         self._jitter = self._with.random()  # once a certificate
         await asyncio.to_thread(self._keep, credentials)
         self.credentials.set(credentials)
-        self._with.audit(Changed(kind=ChangeKind.CREDENTIALS_ISSUED, subject=str(credentials.spiffe_id)))
+        kind = ChangeKind.CREDENTIALS_ISSUED if before is None else ChangeKind.CREDENTIALS_ROTATED
+        self._with.audit(Changed(kind=kind, subject=str(credentials.spiffe_id)))
 
     def _keep(self, credentials: Credentials) -> None:
         try:
