@@ -74,12 +74,20 @@ def test_everything_that_the_wheel_takes_along_is_copied() -> None:
 def test_it_installs_extras_that_exist_with_the_projects_pins() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     _, build, _ = _stages()
-    (run,) = _all(build, "RUN")
+    run, *_ = _all(build, "RUN")
     extras = re.search(r"\.\[([a-z,]+)\]", run)
     assert extras is not None
     assert set(extras[1].split(",")) == {"operator", "supervisor"}
     assert set(extras[1].split(",")) <= set(project["project"]["optional-dependencies"])
     assert "PIP_CONSTRAINT=requirements/dev.txt" in run
+
+
+def test_both_images_are_the_same_debian_since_libraries_go_from_one_to_the_other() -> None:
+    before, *_ = _stages()
+    defaults = dict(a.split("=", 1) for a in _all(before, "ARG"))
+    releases = {"bookworm": "debian12", "trixie": "debian13"}
+    (codename,) = [c for c in releases if c in defaults["BUILDER"]]
+    assert releases[codename] in defaults["RUNTIME"]
 
 
 def test_the_result_runs_as_a_number_without_a_shell() -> None:
