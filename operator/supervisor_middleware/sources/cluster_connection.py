@@ -1,14 +1,16 @@
 """The Kubernetes client, and where it is configured: a kubeconfig, or the Pod's ServiceAccount.
 
 The only module that knows that client. Bytes go in and come out; what they mean is `cluster_api`'s. Tokens are read
-anew as they change, and all of the configuration when the API server's certificate is not of the CA that we have:
-a cluster's CA is replaced under running processes, in its file.
+anew as they change, all of the configuration when the API server's certificate is not of the CA that we have: a
+cluster's CA is replaced under running processes, in its file. Once it throttles one request, the others wait as well.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +29,8 @@ CALL_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 3.0
 RENEWAL_SECONDS: Final = 2.0
 """How often the configuration is read anew at most."""
+LONGEST_PAUSE: Final = 5.0
+"""For how long we are throttled at most before we ask again."""
 
 Query = Sequence[tuple[str, str]]
 
@@ -53,6 +57,7 @@ class Connection:
         self._kubeconfig, self._configuration = kubeconfig, configuration
         self._client: Any = ApiClient(configuration)
         self._last_renewal = -RENEWAL_SECONDS
+        self._paused_until = 0.0
         self.renewals = 0
         """How often the configuration was read anew: an HTTP client made of the one of before is outdated."""
 
@@ -99,9 +104,12 @@ class Connection:
             request = await self._client.param_serialize(
                 method, path, query_params=list(query), header_params={**headers, **bearer}, body=body
             )
+            await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
             # Last of all: the process may have been stopped for long anywhere before.
             check()
             response = await self._client.call_api(*request, _request_timeout=timeout)
+            if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+                self._paused_until = time.monotonic() + _retry_after(response.headers.get("Retry-After"))
             return response.status, await response.read()
         except aiohttp.ClientConnectorCertificateError as error:
             await self._renew()
@@ -146,6 +154,11 @@ async def open_connection(kubeconfig: Path | None) -> Connection:
         InvalidInput: there is no usable configuration.
     """
     return Connection(kubeconfig, await _load(kubeconfig))
+
+
+def _retry_after(value: str | None) -> float:
+    """Seconds; a date, which the API server does not send, counts as one."""
+    return min(float(value), LONGEST_PAUSE) if value is not None and value.isdecimal() else 1.0
 
 
 async def _load(kubeconfig: Path | None) -> Any:
