@@ -72,6 +72,7 @@ class Operator:
             changed=self._changed,
             metrics=self.metrics,
             audit=self.audited.append,
+            leads=lambda: self.is_leading,
             patience=patience,
         )
         self.enrollment = Enrollment(

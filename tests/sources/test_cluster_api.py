@@ -1,12 +1,14 @@
 """What the API server answers becomes an error by whose move it is, and nothing of a body gets into it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from supervisor_middleware.errors import Bug, InvalidInput, Unavailable
 from supervisor_middleware.sources.cluster_api import (
+    ClusterApi,
     Conflict,
     Expired,
     Forbidden,
@@ -15,7 +17,7 @@ from supervisor_middleware.sources.cluster_api import (
     _answer,
     connect,
 )
-from supervisor_middleware.sources.cluster_connection import ApiCredentials
+from supervisor_middleware.sources.cluster_connection import ApiCredentials, Connection
 
 _CANARY = "canary-secret"
 
@@ -82,3 +84,36 @@ async def test_outside_a_cluster_a_kubeconfig_is_asked_for(monkeypatch: pytest.M
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(InvalidInput, match="outside a cluster, pass a kubeconfig"):
         await connect(None)
+
+
+class Sent(Connection):
+    """A connection that only notes what was sent."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def send(self, method: str, path: str, *, check: Callable[[], None], **_: object) -> tuple[int, bytes]:
+        check()
+        self.methods.append(method)
+        return 200, b"{}"
+
+
+def refuse() -> None:
+    raise Unavailable("not any more")
+
+
+async def test_who_may_not_write_any_more_reads_on_and_sends_nothing_else() -> None:
+    connection = Sent()
+    free = ClusterApi(connection)
+    guarded = free.guarded(refuse)
+    for write in (
+        guarded.create("/x", {}),
+        guarded.replace("/x", {}),
+        guarded.apply("/x", {}),
+        guarded.delete("/x"),
+    ):
+        with pytest.raises(Unavailable, match="not any more"):
+            await write
+    assert await guarded.get("/x") == {}
+    await free.delete("/x")
+    assert connection.methods == ["GET", "DELETE"]
