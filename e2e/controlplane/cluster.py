@@ -25,6 +25,7 @@ from typing import Self
 from e2e.controlplane import commands
 from e2e.controlplane.build import Binaries, ensure
 from e2e.controlplane.certificates import Authority, Credential, kubeconfig, signing_key
+from e2e.controlplane.etcd import post
 from e2e.controlplane.process import Guard, Server, reserve_port
 
 _BOOT_SECONDS = 90.0
@@ -75,6 +76,7 @@ class ControlPlane:
         controllers: Whether kube-controller-manager is one of them.
         url: Address of the API server.
         kubeconfig: Kubeconfig of a user in `system:masters`, written at `start`.
+        authority: Who issued the API server's certificate, and trusts its clients.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class ControlPlane:
         self.controllers = controllers
         self._lifetime = lifetime
         self._layout = commands.Layout(directory=self.directory)
-        self._authority = Authority()
+        self.authority = Authority()
         self._cleanup = ExitStack()
         self._reservation = reserve_port()
         port = self._reservation.getsockname()[1]
@@ -148,6 +150,23 @@ class ControlPlane:
         """Stop and start kube-apiserver: every watch breaks, every object stays."""
         self.stop_apiserver()
         self.start_apiserver()
+
+    def stop_etcd(self) -> None:
+        """Stop etcd alone: the API server answers, and can neither read nor write."""
+        self._etcd.stop(grace=_STOP_GRACE)
+
+    def start_etcd(self) -> None:
+        """Start etcd on its old data, and return once the API server is ready again."""
+        self._etcd.start()
+        self._await(self._is_ready, self._etcd, self._apiserver)
+
+    def refuse_writes(self) -> None:
+        """As if etcd had reached its quota: what is there can be read and deleted, nothing can be written."""
+        self._alarm("ACTIVATE")
+
+    def take_writes(self) -> None:
+        """End `refuse_writes`."""
+        self._alarm("DEACTIVATE")
 
     def kubectl(
         self,
@@ -216,7 +235,7 @@ class ControlPlane:
         """Write the kubeconfig of a user known by client certificate, without any right of its own."""
         identity = hashlib.sha256("\0".join([name, *groups]).encode()).hexdigest()[:8]
         path = self._layout.users / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}-{identity}.kubeconfig"
-        self._write_kubeconfig(path, user=name, credential=self._authority.client(name, groups))
+        self._write_kubeconfig(path, user=name, credential=self.authority.client(name, groups))
         return path
 
     def _boot(self) -> None:
@@ -245,12 +264,12 @@ class ControlPlane:
     def _write_files(self) -> None:
         self._layout.pki.mkdir()
         self._layout.users.mkdir()
-        self._layout.authority.write_bytes(self._authority.certificate)
+        self._layout.authority.write_bytes(self.authority.certificate)
         self._layout.signing_key.write_bytes(signing_key())
         names = ("127.0.0.1", "localhost", commands.SERVICE_ADDRESS, "kubernetes.default.svc", "kubernetes.default")
-        admin = self._authority.client("admin", ["system:masters"])
+        admin = self.authority.client("admin", ["system:masters"])
         for (certificate, key), credential in (
-            (self._layout.server, self._authority.server(*names)),
+            (self._layout.server, self.authority.server(*names)),
             (self._layout.admin, admin),
         ):
             certificate.write_bytes(credential.certificate)
@@ -258,7 +277,7 @@ class ControlPlane:
         self._write_kubeconfig(self.kubeconfig, user="admin", credential=admin)
 
     def _write_kubeconfig(self, path: Path, *, user: str, credential: Credential) -> None:
-        text = kubeconfig(url=self.url, authority=self._authority, credential=credential, user=user)
+        text = kubeconfig(url=self.url, authority=self.authority, credential=credential, user=user)
         path.touch(mode=0o600)
         path.write_text(text)
 
@@ -275,11 +294,15 @@ class ControlPlane:
         # The API server is ready a moment before its own controller has made the namespace.
         return self._get("/readyz") and self._get("/api/v1/namespaces/default")
 
+    def _alarm(self, action: str) -> None:
+        call = {"action": action, "memberID": "1", "alarm": "NOSPACE"}
+        post(self._layout.etcd_socket, "/v3/maintenance/alarm", call)
+
     def _get(self, path: str) -> bool:
         return self._request("GET", path)
 
     def _request(self, method: str, path: str, *, body: str | None = None) -> bool:
-        context = ssl.create_default_context(cadata=self._authority.certificate.decode())
+        context = ssl.create_default_context(cadata=self.authority.certificate.decode())
         context.load_cert_chain(*self._layout.admin)
         address = self.url.removeprefix("https://")
         connection = http.client.HTTPSConnection(address, context=context, timeout=_STOP_GRACE.total_seconds())

@@ -47,6 +47,11 @@ class Layout:
         return self.directory / "kubeconfig"
 
     @property
+    def etcd_socket(self) -> Path:
+        """Where etcd listens."""
+        return self.directory / "etcd.sock"
+
+    @property
     def users(self) -> Path:
         """Folder of other users' kubeconfigs."""
         return self.directory / "users"
@@ -60,7 +65,7 @@ def etcd(binaries: Binaries, layout: Layout) -> tuple[str, ...]:
         str(binaries.etcd),
         "--name=etcd",
         f"--data-dir={layout.directory}/etcd",
-        f"--listen-client-urls=unix://{layout.directory}/etcd.sock",
+        f"--listen-client-urls=unix://{layout.etcd_socket}",
         f"--advertise-client-urls={announced}",
         f"--listen-peer-urls={announced}",
         f"--initial-advertise-peer-urls={announced}",
@@ -75,7 +80,7 @@ def apiserver(binaries: Binaries, layout: Layout, *, port: int) -> tuple[str, ..
     certificate, key = layout.server
     return (
         str(binaries.kube_apiserver),
-        f"--etcd-servers=unix://{layout.directory}/etcd.sock",
+        f"--etcd-servers=unix://{layout.etcd_socket}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
