@@ -1,10 +1,8 @@
-"""The CAs in a cluster: one however many start, none made twice, and the webhook's apart from the identities'."""
+"""The CA of identities in a cluster: one however many start, and none made twice."""
 
 import asyncio
-import base64
-import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from e2e.controlplane.cluster import ControlPlane
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
-from supervisor_middleware.sources.cluster_authority import CA_SECRET, WEBHOOK_SECRET, ClusterAuthority
+from supervisor_middleware.sources.cluster_authority import CA_SECRET, ClusterAuthority
 from supervisor_middleware.sources.cluster_bodies import TRUST_BUNDLE, tls_secret_body, trust_bundle_body
 
 _DOMAIN = "cluster.example"
@@ -80,67 +78,3 @@ async def test_a_ca_that_somebody_supplied_is_taken_if_it_fits(
     with pytest.raises(InvalidInput, match="the private key belongs to another certificate") as refusal:
         await authority.load_or_create(now=now())
     assert "PRIVATE KEY" not in str(refusal.value)
-
-
-async def test_the_webhook_has_its_own_ca_and_each_replica_its_own_certificate(
-    control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
-) -> None:
-    ca = await authority.load_or_create(now=now())
-    name = f"webhook.{namespace}.svc"
-    one, two = await asyncio.gather(
-        *(authority.webhook_credentials(dns_names=[name], now=now(), lifetime=timedelta(hours=1)) for _ in range(2))
-    )
-    assert one.trust_bundle_pem == two.trust_bundle_pem != ca.certificate_pem
-    assert one.leaf != two.leaf
-    secrets = await kubectl(control_plane, "get", "secrets", f"--namespace={namespace}", "--output=name")
-    assert set(secrets.split()) == {f"secret/{CA_SECRET}", f"secret/{WEBHOOK_SECRET}"}
-
-
-async def test_only_ca_bundle_of_each_webhook_is_patched(
-    control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
-) -> None:
-    name = f"supervisor-middleware-{namespace}"
-    pem = (await authority.load_or_create(now=now())).certificate_pem
-    await authority.patch_ca_bundle(name, pem)  # absent: logged, no error, and nothing is made
-    listed = await kubectl(control_plane, "get", "validatingwebhookconfigurations", "--output=name")
-    assert name not in listed
-
-    webhooks = [
-        {
-            "name": f"{which}.middleware.openshell.io",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-            "matchPolicy": "Exact",
-            "namespaceSelector": {"matchLabels": {"none": "such"}},
-            "clientConfig": {"service": {"name": "webhook", "namespace": namespace, "path": f"/{which}"}},
-        }
-        for which in ("policies", "registrations")
-    ]
-    configuration = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name},
-        "webhooks": webhooks,
-    }
-    (before,) = await apply(control_plane, configuration)
-    try:
-        await authority.patch_ca_bundle(name, pem)
-        text = await kubectl(
-            control_plane, "get", "validatingwebhookconfiguration", name, "--show-managed-fields", "--output=json"
-        )
-        after = json.loads(text)
-        bundle = base64.b64encode(pem).decode()
-        for old, new in zip(before["webhooks"], after["webhooks"], strict=True):
-            assert new == {**old, "clientConfig": {**old["clientConfig"], "caBundle": bundle}}
-        managers = {m["manager"]: m for m in after["metadata"]["managedFields"]}
-        ours = json.dumps(managers["supervisor-middleware"]["fieldsV1"])
-        assert "caBundle" in ours
-        assert "f:service" not in ours
-        # The chart applies again without a bundle: no conflict, and the bundle stays.
-        await apply(control_plane, configuration)
-        await authority.patch_ca_bundle(name, pem)
-        again = await kubectl(control_plane, "get", "validatingwebhookconfiguration", name, "--output=json")
-        assert json.loads(again)["webhooks"] == after["webhooks"]
-    finally:
-        await kubectl(control_plane, "delete", "validatingwebhookconfiguration", name)

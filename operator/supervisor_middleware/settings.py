@@ -22,6 +22,7 @@ from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
 
 TRUST_DOMAIN: Final = "openshell.internal"
 AUDIENCE: Final = "supervisor-middleware"
+CA_OVERLAP: Final = timedelta(seconds=60)
 
 
 def _trust_domain(text: str) -> str:
@@ -81,6 +82,7 @@ def _reachable(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 PodAddress = Annotated[IPv4Address | IPv6Address, AfterValidator(_reachable)]
 TrustDomain = Annotated[str, AfterValidator(_trust_domain)]
 LeafLifetime = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(minutes=1), le=timedelta(days=7))]
+CaOverlap = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(seconds=1), le=timedelta(hours=1))]
 LatencyBudget = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=CHAIN_TIMEOUT)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Address = Annotated[str, AfterValidator(_address)]
@@ -121,6 +123,11 @@ class OperatorSettings(ControlPlaneSettings):
     webhook_port: Port = 9443
     webhook_names: Names = ()
     webhook_configuration: str = "supervisor-middleware"
+    webhook_ca_overlap: CaOverlap = CA_OVERLAP
+    webhook_certificate_dir: Path | None = None
+    webhook_client_ca: Path | None = None
+    webhook_client_names: Names = ()
+    webhook_self_test: bool = True
     pod_ip: PodAddress | None = None
     leader_service: Namespace = "supervisor-middleware"
 

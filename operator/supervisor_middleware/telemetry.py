@@ -30,6 +30,9 @@ class ControlMetrics:
         self.admission_review = self._histogram(
             "admission_review_duration_seconds", "Time to answer an admission review.", ("kind", "outcome")
         )
+        self.admission_busy = self._counter(
+            "admission_busy_total", "Reviews put off because too many or too large ones were under way.", ()
+        )
         self.validate_config = self._histogram(
             "validate_config_duration_seconds", "Time of a ValidateConfig call.", ("outcome",)
         )

@@ -26,6 +26,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "webhook_port": "The admission webhook, TLS.",
     "webhook_names": "DNS names and addresses in the webhook's serving certificate.",
     "webhook_configuration": "The ValidatingWebhookConfiguration whose `caBundle` is kept current.",
+    "webhook_ca_overlap": "How long the API server has trusted a new root of the webhook before it is used, 1s to 1h.",
+    "webhook_certificate_dir": "Folder with `tls.crt` and `tls.key` of the webhook (cert-manager), read again when "
+    "they change; unset: of an own root, and `caBundle` is kept.",
+    "webhook_client_ca": "PEM file with the CA of the API server's client certificate: nobody else may ask. Read at the "
+    "start.",
+    "webhook_client_names": "Common or DNS names that certificate may have; empty: any of that CA.",
+    "webhook_self_test": "Whether each replica has the webhook refuse a dry run once a minute.",
     "pod_ip": "This Pod's address. The leader writes it into the EndpointSlice of its Service; if absent, there is none.",
     "leader_service": "The Service without a selector by which supervisors find the leader.",
     "state": "State directory.",

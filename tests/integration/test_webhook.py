@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from supervisor_middleware.apps.health import port_of
+from supervisor_middleware.control.doubts import Doubts
 from supervisor_middleware.control.reviews import parse_review
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.canonical import JsonObject
@@ -27,9 +28,9 @@ from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.verdict import Accepted, Described, Description, Verdict
 from supervisor_middleware.pki.credential_files import write_credentials
 from supervisor_middleware.registry.catalog import Catalog
-from supervisor_middleware.registry.inquiry import Inquirer
+from supervisor_middleware.registry.inquiry import Inquirer, Turns
 from supervisor_middleware.telemetry import ControlMetrics
-from supervisor_middleware.webhook import PATH, Webhook, serve
+from supervisor_middleware.webhook import PATH, Limits, Webhook, serve
 from tests.builders import a_manifest, some_settings
 from tests.control.admission_world import admission_review, read_world
 from tests.pki.builders import an_authority
@@ -75,10 +76,28 @@ class FakeSource:
         return self.current
 
 
+class FakeLive:
+    """What the cluster really holds, beside what the cache shows; None: the same."""
+
+    def __init__(self) -> None:
+        self.looks: list[Doubts] = []
+        self.current: Snapshot | None = None
+        self.error: Exception | None = None
+        self.delay = 0.0
+
+    async def updated(self, snapshot: Snapshot, doubts: Doubts) -> Snapshot:
+        self.looks.append(doubts)
+        await asyncio.sleep(self.delay)
+        if self.error is not None:
+            raise self.error
+        return snapshot if self.current is None else self.current
+
+
 class Served:
     """The webhook and a client of it."""
 
     def __init__(self, *, deadline: timedelta) -> None:
+        self.live = FakeLive()
         self.source, self.services, self.metrics, self.catalog = (
             FakeSource(),
             FakeServices(),
@@ -88,11 +107,11 @@ class Served:
         self.webhook = Webhook(
             source=self.source,
             catalog=self.catalog,
-            asker=Inquirer(self.services, {}),
+            asker=Inquirer(self.services, {}, turns=Turns(at_once=4)),
             settings=some_settings(),
-            metrics=self.metrics,
             now=lambda: NOW,
             deadline=deadline,
+            live=self.live,
         )
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.session: aiohttp.ClientSession
@@ -113,10 +132,20 @@ class Served:
 
 
 @asynccontextmanager
-async def a_webhook(folder: Path, *, deadline: timedelta = timedelta(seconds=5)) -> AsyncIterator[Served]:
+async def a_webhook(
+    folder: Path, *, deadline: timedelta = timedelta(seconds=5), limits: Limits | None = None
+) -> AsyncIterator[Served]:
     served = Served(deadline=deadline)
     load_new_certificate(served.tls, folder)
-    runner = await serve(served.webhook, host="127.0.0.1", port=0, tls=served.tls)
+    runner = await serve(
+        served.webhook,
+        host="127.0.0.1",
+        port=0,
+        tls=served.tls,
+        metrics=served.metrics,
+        now=lambda: NOW,
+        limits=limits,
+    )
     served.url = f"https://127.0.0.1:{port_of(runner)}{PATH}"
     theirs = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     try:
@@ -168,7 +197,7 @@ async def test_what_was_never_stored_is_forgotten_in_time(tmp_path: Path) -> Non
     async with a_webhook(tmp_path) as served:
         for number in range(1010):
             review = admission_review({"operation": "CREATE", "object": a_policy(config={"n": number})})
-            await served.webhook._answer(parse_review(review, now=NOW))
+            await served.webhook.answer(parse_review(review, now=NOW))
         assert len(served.catalog.verdicts) == 1000
 
 

@@ -10,30 +10,24 @@ only with a complete view; the epoch of a term is above everything persisted.
 
 import asyncio
 import contextlib
-import os
 import socket
-import ssl
-import tempfile
 import uuid
 from importlib.metadata import version
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 import structlog
 
-from supervisor_middleware.apps.clock import uninterrupted, until_renewal, utc_now
+from supervisor_middleware.apps.clock import uninterrupted, utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.apps.fencing import LeadersStore
 from supervisor_middleware.apps.health import Probes, serving_health
 from supervisor_middleware.apps.replica import Replica
+from supervisor_middleware.apps.webhook_service import WebhookService
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.control.election import Election, Leadership
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.handlers import keep_watching
-from supervisor_middleware.pki.authority import Authority, IpAddress
-from supervisor_middleware.pki.bundles import parse_bundle
-from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
@@ -42,7 +36,6 @@ from supervisor_middleware.sources.cluster_lease import ClusterLease
 from supervisor_middleware.sources.cluster_slice import LeaderSlice
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 from supervisor_middleware.telemetry import ControlMetrics
-from supervisor_middleware.webhook import Webhook, serve
 
 _RETRY: Final = 2.0
 _SLICE_INTERVAL: Final = 30.0
@@ -58,17 +51,18 @@ async def run_operator(settings: OperatorSettings) -> None:
         InvalidInput: the kubeconfig, the CA Secret or a setting is no good; says what to do.
         Unavailable: an address is taken, or an operator of a newer epoch leads.
     """
-    async with await connect(settings.kubeconfig) as api:
-        await _Operator(settings, api).run()
+    # The Lease has a connection of its own: it must not wait where a thousand statuses do, or are throttled.
+    async with await connect(settings.kubeconfig) as api, await connect(settings.kubeconfig) as apart:
+        await _Operator(settings, api, lease=ClusterLease(apart, namespace=settings.namespace)).run()
 
 
 class _Operator:
-    def __init__(self, settings: OperatorSettings, api: ClusterApi) -> None:
-        self._settings, self._api = settings, api
+    def __init__(self, settings: OperatorSettings, api: ClusterApi, *, lease: ClusterLease) -> None:
+        self._settings, self._api, self._lease = settings, api, lease
         self._metrics = ControlMetrics()
         self._replica: Replica | None = None
         self._control_plane: ControlPlane | None = None
-        self._is_reviewing = False
+        self._webhook: WebhookService | None = None
         self._overtaken_by = 0
         self._instance = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._source = ClusterSource(api, metrics=self._metrics, changed=self._request)
@@ -101,7 +95,7 @@ class _Operator:
 
     def _election(self) -> Election:
         return Election(
-            ClusterLease(self._api, namespace=self._settings.namespace),
+            self._lease,
             identity=self._instance,
             monotonic=uninterrupted,
             now=utc_now,
@@ -177,9 +171,9 @@ class _Operator:
 
     def _readiness(self) -> str | None:
         """Every replica reviews admissions, so that is what ready means; who leads is a metric."""
-        return (
-            None if self._is_reviewing else "no complete view of the cluster yet, or no certificate for the webhook"
-        )
+        if self._webhook is not None and self._webhook.is_reviewing:
+            return None
+        return self._source.missing() or "there is no CA, or no trusted certificate for the webhook yet"
 
     def _request(self) -> None:
         if self._control_plane is not None:
@@ -205,77 +199,5 @@ class _Operator:
         settings = self._settings
         while await self._highest_epoch() is None:  # noqa: ASYNC110 - the source tells of changes, not of completeness
             await asyncio.sleep(0.1)
-        webhook = Webhook(
-            source=self._source,
-            catalog=replica.catalog,
-            asker=replica.inquirer,
-            settings=replica.compiler_settings,
-            metrics=self._metrics,
-            now=utc_now,
-        )
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        credentials = await self._trusted_credentials(tls)
-        try:
-            runner = await serve(webhook, host=settings.host, port=settings.webhook_port, tls=tls)
-        except OSError as error:
-            address = f"{settings.host}:{settings.webhook_port}"
-            problem = os.strerror(error.errno or 0)
-            raise Unavailable(f"cannot listen on {address}: {problem} (webhook: SMW_WEBHOOK_PORT)") from error
-        self._is_reviewing = True
-        _log.info("reviewing admissions", port=settings.webhook_port)
-        try:
-            while True:
-                await until_renewal(credentials)
-                credentials = await self._trusted_credentials(tls)
-        finally:
-            await runner.cleanup()
-
-    async def _trusted_credentials(self, tls: ssl.SSLContext) -> Credentials:
-        """Load a fresh serving certificate, and make the API server trust its issuer."""
-        addresses, names = _split(self._settings.webhook_names)
-        own = f"supervisor-middleware-webhook.{self._settings.namespace}.svc"
-        while True:
-            try:
-                credentials = await self._authorities.webhook_credentials(
-                    dns_names=(own, *names), ip_addresses=addresses, now=utc_now()
-                )
-                _load(tls, credentials)
-                await self._authorities.patch_ca_bundle(
-                    self._settings.webhook_configuration, credentials.trust_bundle_pem
-                )
-            except Unavailable as error:
-                _log.warning("the webhook has no trusted certificate yet", reason=str(error))
-                await asyncio.sleep(_RETRY)
-            else:
-                roots = parse_bundle(credentials.trust_bundle_pem)
-                newest = max(roots, key=lambda root: root.not_valid_after_utc)
-                self._metrics.certified(
-                    "webhook", not_before=credentials.not_before, expires_at=credentials.expires_at
-                )
-                self._metrics.certified(
-                    "webhook_root", not_before=newest.not_valid_before_utc, expires_at=newest.not_valid_after_utc
-                )
-                return credentials
-
-
-def _load(tls: ssl.SSLContext, credentials: Credentials) -> None:
-    """Into the running server: connections made from now on see it. Python's ssl reads files only."""
-    descriptor, name = tempfile.mkstemp(prefix="smw-webhook-")
-    path = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(credentials.private_key_pem.reveal() + credentials.certificate_chain_pem)
-        tls.load_cert_chain(path)
-    finally:
-        path.unlink()
-
-
-def _split(names: tuple[str, ...]) -> tuple[tuple[IpAddress, ...], tuple[str, ...]]:
-    addresses, hosts = [], []
-    for name in names:
-        try:
-            addresses.append(ip_address(name))
-        except ValueError:
-            hosts.append(name)
-    return tuple(addresses), tuple(hosts)
+        self._webhook = WebhookService(settings, self._api, source=self._source, replica=replica)
+        await self._webhook.run()

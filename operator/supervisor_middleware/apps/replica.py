@@ -17,7 +17,13 @@ from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.registry.catalog import Catalog
 from supervisor_middleware.registry.client import RegistryClient
-from supervisor_middleware.registry.inquiry import Inquirer
+from supervisor_middleware.registry.inquiry import (
+    RECONCILING,
+    REVIEWING,
+    REVIEWS_WAITING,
+    Inquirer,
+    Turns,
+)
 from supervisor_middleware.settings import ControlPlaneSettings
 from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.wire.channels import ClientIdentity
@@ -71,7 +77,8 @@ class Replica:
         self.settings, self.namespace, self.authority, self.metrics = settings, namespace, authority, metrics
         self.identity = OperatorIdentity(authority, namespace, settings.leaf_lifetime)
         self.client = RegistryClient(self.identity.client_identity, metrics=metrics)
-        self.inquirer = Inquirer(self.client, BUILTINS)
+        self.inquirer = Inquirer(self.client, BUILTINS, turns=Turns(at_once=RECONCILING))
+        self.reviewer = Inquirer(self.client, BUILTINS, turns=Turns(at_once=REVIEWING, waiting=REVIEWS_WAITING))
         self.catalog = Catalog()
         self.compiler_settings = CompilerSettings(
             builtins=BUILTIN_BINDINGS,

@@ -7,15 +7,16 @@ point at (a CA bundle that is not known is a warning), so a forged review reveal
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from typing import Final
 
 from supervisor_middleware.compiler.drafts import draft_policy
-from supervisor_middleware.compiler.pipeline import compile_policy
+from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_policy
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.compiler.structure import path_of
 from supervisor_middleware.control.decisions import accepted_by_policy
-from supervisor_middleware.control.foresight import foresee
+from supervisor_middleware.control.foresight import Foresight, foresee
 from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
 from supervisor_middleware.model.evaluation import OnError
@@ -31,6 +32,15 @@ _MAX_MESSAGE: Final = 16_000
 _ENOUGH_ENDPOINTS: Final = 2
 _MAX_NAMED: Final = 5
 """Policies that are named where many are affected."""
+
+
+class Disclosure(StrEnum):
+    """What a review may be told of objects that are not in its namespace."""
+
+    NAMES = "Names"
+    """It is known to come from the API server, so from somebody who may write what it holds."""
+    COUNTS = "Counts"
+    """Anybody who reaches the port could have sent it."""
 
 
 def open_questions(
@@ -52,6 +62,7 @@ def decide_review(
     registry: Registry,
     verdicts: Mapping[VerdictKey, Verdict],
     settings: CompilerSettings,
+    disclosure: Disclosure = Disclosure.NAMES,
 ) -> Decision:
     """Allow, or deny with every violation."""
     if _is_free(review):
@@ -62,7 +73,14 @@ def decide_review(
             message = f"{subject} cannot be judged: registrations cannot be read now; try again"
             return Decision(is_allowed=False, is_retryable=True, message=message)
         case Kind.SANDBOX_POLICY | Kind.CLUSTER_SANDBOX_POLICY:
-            found = _judge_policy(review, snapshot, registry=registry, verdicts=verdicts, settings=settings)
+            compiled = _compile(review, snapshot, registry=registry, verdicts=verdicts, settings=settings)
+            if compiled.revision is None:
+                return decision_of(subject, compiled.report)
+            foreseen = _foresee(compiled.revision, review, snapshot)
+            fragile = _fragile(compiled.revision, snapshot, registry=registry, disclosure=disclosure)
+            broken = _broken(compiled.revision, foreseen.broken, disclosure=disclosure)
+            found = merge((compiled.report, foreseen.own, report((), (*fragile, *broken))))
+            return replace(decision_of(subject, found), met=foreseen.met)
         case Kind.SUPERVISOR_MIDDLEWARE:
             found = _judge_registration(review, snapshot, registry=registry, settings=settings)
         case _:
@@ -93,17 +111,16 @@ def _is_free(review: Review) -> bool:
     return review.operation is Operation.DELETE or review.is_unchanged
 
 
-def _judge_policy(
+def _compile(
     review: Review,
     snapshot: Snapshot,
     *,
     registry: Registry,
     verdicts: Mapping[VerdictKey, Verdict],
     settings: CompilerSettings,
-) -> Report:
-    accepted = accepted_by_policy(snapshot)
-    mine = accepted.get(review.stored.uid)
-    compiled = compile_policy(
+) -> CompiledPolicy:
+    mine = accepted_by_policy(snapshot).get(review.stored.uid)
+    return compile_policy(
         review.stored,
         bindings=registry.bindings,
         verdicts=verdicts,
@@ -111,19 +128,19 @@ def _judge_policy(
         accepted=None if mine is None else mine.revision,
         pending=registry.pending,
     )
-    if compiled.revision is None:
-        return compiled.report
+
+
+def _foresee(revision: Revision, review: Review, snapshot: Snapshot) -> Foresight:
+    accepted = accepted_by_policy(snapshot)
+    mine = accepted.get(review.stored.uid)
     # One of the same name is a predecessor whose deletion has not been seen yet (`kubectl replace --force`).
     others = [r.revision for r in accepted.values() if r.revision.policy != review.stored.subject]
-    foreseen = foresee(
-        compiled.revision, before=None if mine is None else mine.revision, others=others, snapshot=snapshot
-    )
-    fragile = _fragile(compiled.revision, snapshot, registry=registry)
-    broken = _broken(compiled.revision, foreseen.broken)
-    return merge((compiled.report, foreseen.own, report((), (*fragile, *broken))))
+    return foresee(revision, before=None if mine is None else mine.revision, others=others, snapshot=snapshot)
 
 
-def _fragile(revision: Revision, snapshot: Snapshot, *, registry: Registry) -> Iterator[Advice]:
+def _fragile(
+    revision: Revision, snapshot: Snapshot, *, registry: Registry, disclosure: Disclosure
+) -> Iterator[Advice]:
     """FailClosed hosts stand and fall with a service: with one endpoint each restart of it is an outage."""
     endpoints = {r.accepted.name: r.stored.spec.get("grpcEndpoint") for r in registry.registrations if r.accepted}
     for entry in revision.entries:
@@ -133,15 +150,16 @@ def _fragile(revision: Revision, snapshot: Snapshot, *, registry: Registry) -> I
         name = bound.registration.name
         ready = snapshot.ready_endpoints.get(str(endpoints.get(name)))
         if ready is not None and ready < _ENOUGH_ENDPOINTS:
+            count = str(ready) if disclosure is Disclosure.NAMES else f"fewer than {_ENOUGH_ENDPOINTS}"
             yield Advice(
                 subject=revision.policy,
                 path=path_of(("spec", "networkMiddlewares", entry.key, "middleware")),
-                message=f"service {name} has {ready} ready endpoints; at each restart FailClosed refuses requests",
+                message=f"service {name} has {count} ready endpoints; at each restart FailClosed refuses requests",
             )
 
 
-def _broken(revision: Revision, broken: tuple[Subject, ...]) -> Iterator[Advice]:
-    """Nobody can veto an older policy, nor a tenant a baseline: a warning names whom it ends."""
+def _broken(revision: Revision, broken: tuple[Subject, ...], *, disclosure: Disclosure) -> Iterator[Advice]:
+    """Nobody can veto an older policy, nor a tenant a baseline: a warning names whom it ends, or counts them."""
     fellows = [s for s in broken if s.kind == revision.policy.kind]
     tenants = [f"{s.namespace}/{s.name}" for s in broken if s.kind != revision.policy.kind]
     if fellows:
@@ -150,8 +168,9 @@ def _broken(revision: Revision, broken: tuple[Subject, ...]) -> Iterator[Advice]
     if tenants:
         message = (
             f"affects {len(tenants)} of the tenants' policies, which would conflict with this baseline for the same "
-            f"sandboxes and no longer run: {_named(tenants)}"
+            "sandboxes and no longer run"
         )
+        message += f": {_named(tenants)}" if disclosure is Disclosure.NAMES else " (their conditions will tell)"
         yield Advice(subject=revision.policy, path="spec", message=message)
 
 

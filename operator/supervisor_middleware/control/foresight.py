@@ -18,10 +18,11 @@ from supervisor_middleware.model.violation import Report, Subject, Violation, re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """What the changed policy itself would be told, and which others would conflict that do not now."""
+    """What the changed policy itself would be told, who else would conflict that does not now, and whom it meets."""
 
     own: Report
     broken: tuple[Subject, ...]
+    met: tuple[Subject, ...]
 
 
 def foresee(
@@ -42,9 +43,11 @@ def foresee(
     selection.update(concerned, (*near, *old), labels_in_reach)
     earlier = _told(_gatherings(selection, [s.key for s in concerned]))
     selection.update(concerned, (*near, revision), labels_in_reach)
-    later = _told(_gatherings(selection, selection.selected(revision.uid)))
+    gatherings = tuple(_gatherings(selection, selection.selected(revision.uid)))
+    later = _told(gatherings)
+    met = sorted({r.policy for g in gatherings for r in g} - {revision.policy}, key=str)
     broken = sorted(later.keys() - earlier.keys() - {revision.policy}, key=str)
-    return Foresight(own=report(later.get(revision.policy, ())), broken=tuple(broken))
+    return Foresight(own=report(later.get(revision.policy, ())), broken=tuple(broken), met=tuple(met))
 
 
 def _gatherings(selection: Selection, keys: Iterable[str]) -> Iterator[tuple[Revision, ...]]:

@@ -54,6 +54,8 @@ class Decision:
     is_retryable: bool = False
     warnings: tuple[str, ...] = ()
     violations: Report = Report()  # noqa: RUF009 - a frozen value
+    met: tuple[Subject, ...] = ()
+    """Policies it was compared with: what a conflict is with is one of them."""
 
 
 ALLOWED: Final = Decision(is_allowed=True)

@@ -14,6 +14,8 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 SANDBOX_LABEL: Final = f"{GROUP}/sandbox"
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 """Every namespace carries it, with its own name as the value."""
+SELF_TEST_NAME: Final = "supervisor-middleware-selftest"
+"""Of the policy that every replica has refused once a minute: a dry run, never stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

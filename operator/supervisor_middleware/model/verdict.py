@@ -20,6 +20,7 @@ class Outage(StrEnum):
     NOT_IMPLEMENTED = "it does not implement the contract"
     ANSWER_OVER_LIMIT = "its answer is over the message limit"
     CALL_FAILED = "the call failed"
+    CROWDED = "too many others wait for it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ reconciler and `smw validate`.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -28,7 +30,7 @@ from supervisor_middleware.model.verdict import (
 )
 
 _CALLS_PER_SERVICE: Final = 4
-"""Half of what the client allows: one review cannot keep a service from the others."""
+"""Of one review, fewer than `REVIEWING`: it cannot keep a service from the others."""
 _DESCRIBE_AT_ONCE: Final = 64
 
 
@@ -62,12 +64,56 @@ class Connected(Services, Protocol):
         ...
 
 
-class Inquirer:
-    """Who is asked, bound once: what the reconciler and the webhook use."""
+class CrowdedError(Exception):
+    """Too many wait for their turn at this service already."""
 
-    def __init__(self, client: Connected, builtins: Mapping[str, BuiltinValidator]) -> None:
-        """`builtins` by binding ID."""
-        self._client, self._builtins = client, builtins
+
+@dataclass(slots=True)
+class _Queue:
+    permits: asyncio.Semaphore
+    present: int = 0
+
+
+class Turns:
+    """One queue a service: whoever uses another waits for nobody here."""
+
+    def __init__(self, *, at_once: int, waiting: int | None = None) -> None:
+        """`at_once` calls to one service; `waiting` for it at most, None: any number."""
+        self._at_once, self._waiting = at_once, waiting
+        self._queues: dict[str, _Queue] = {}
+
+    @asynccontextmanager
+    async def at(self, endpoint: str) -> AsyncIterator[None]:
+        """A turn.
+
+        Raises:
+            CrowdedError: the queue is full.
+        """
+        queue = self._queues.setdefault(endpoint, _Queue(asyncio.Semaphore(self._at_once)))
+        if self._waiting is not None and queue.present >= self._at_once + self._waiting:
+            raise CrowdedError
+        queue.present += 1
+        try:
+            async with queue.permits:
+                yield
+        finally:
+            queue.present -= 1
+            if not queue.present:
+                del self._queues[endpoint]
+
+
+RECONCILING: Final = 2
+REVIEWING: Final = 5
+"""Calls to one service at once. The client allows eight: `Describe` always finds room."""
+REVIEWS_WAITING: Final = 256
+
+
+class Inquirer:
+    """Who is asked, bound once: the reconciler has one, the webhook another, so that neither waits for the other."""
+
+    def __init__(self, client: Connected, builtins: Mapping[str, BuiltinValidator], *, turns: Turns) -> None:
+        """`builtins` by binding ID; `turns` are all of this inquirer's, whatever is asked."""
+        self._client, self._builtins, self._turns = client, builtins, turns
 
     async def describe(self, connection: Connection, *, registration_name: str) -> Description:
         """Ask a service what it is."""
@@ -79,7 +125,9 @@ class Inquirer:
 
     async def ask(self, questions: Sequence[Question], *, deadline: timedelta) -> dict[VerdictKey, Verdict]:
         """A verdict for every question; see `ask_all`."""
-        return await ask_all(questions, client=self._client, builtins=self._builtins, deadline=deadline)
+        return await ask_all(
+            questions, client=self._client, builtins=self._builtins, deadline=deadline, turns=self._turns
+        )
 
 
 async def describe_all(client: Services, drafts: Sequence[RegistrationDraft]) -> dict[str, Description]:
@@ -104,6 +152,7 @@ async def ask_all(
     client: Services,
     builtins: Mapping[str, BuiltinValidator],
     deadline: timedelta,
+    turns: Turns | None = None,
 ) -> dict[VerdictKey, Verdict]:
     """A verdict for every question, within `deadline` whatever happens; equal questions are asked once.
 
@@ -111,19 +160,23 @@ async def ask_all(
     `deadline`, so a policy of ten configs is not refused for its own queue.
     """
     open_questions = {q.key: q for q in questions}
-    turns = {q.bound.endpoint: asyncio.Semaphore(_CALLS_PER_SERVICE) for q in open_questions.values()}
+    own = {q.bound.endpoint: asyncio.Semaphore(_CALLS_PER_SERVICE) for q in open_questions.values()}
+    shared = Turns(at_once=_CALLS_PER_SERVICE) if turns is None else turns
 
     async def one(question: Question) -> Verdict:
         if question.bound.registration is None:
             return await _ask_builtin(question, builtins)
-        async with turns[question.bound.endpoint]:
-            return await client.validate_config(
-                question.bound.registration.connection,
-                dialect=question.bound.registration.manifest.dialect,
-                binding=question.bound.binding.id,
-                config=question.config,
-                deadline=min(question.bound.timeout, deadline),
-            )
+        try:
+            async with own[question.bound.endpoint], shared.at(question.bound.endpoint):
+                return await client.validate_config(
+                    question.bound.registration.connection,
+                    dialect=question.bound.registration.manifest.dialect,
+                    binding=question.bound.binding.id,
+                    config=question.config,
+                    deadline=min(question.bound.timeout, deadline),
+                )
+        except CrowdedError:
+            return Unreachable(Outage.CROWDED)
 
     tasks = {key: asyncio.create_task(one(question)) for key, question in open_questions.items()}
     try:

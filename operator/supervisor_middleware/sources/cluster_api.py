@@ -115,6 +115,10 @@ class ClusterApi:
         """Create an object in a collection; `Conflict` if it is there."""
         return await self._call("POST", path, query=_MANAGED, body=body)
 
+    async def rehearse(self, path: str, body: ParsedJson) -> None:
+        """A create that is judged as any other and never stored (`dryRun=All`)."""
+        await self._call("POST", path, query=[*_MANAGED, ("dryRun", "All")], body=body)
+
     async def replace(self, path: str, body: ParsedJson) -> ParsedJson:
         """Replace an object; `Conflict` if its resourceVersion is another by now."""
         return await self._call("PUT", path, query=_MANAGED, body=body)

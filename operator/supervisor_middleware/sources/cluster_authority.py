@@ -1,37 +1,32 @@
-"""The certificate authorities of a cluster's operator, each in a Secret of its namespace.
+"""The certificate authority of identities of a cluster's operator, in a Secret of its namespace.
 
-One issues identities; its loss locks every supervisor out, so it is made only where none was ever published. The
-other is for the webhook's serving certificate alone, so that neither key is ever good for the other's purpose.
-However many replicas start at once, one of each comes out: create, and on conflict read.
+Its loss locks every supervisor out, so it is made only where none was ever published. However many replicas start
+at once, one comes out: create, and on conflict read. The webhook's serving certificates are of another one
+(`cluster_serving`), so that neither key is ever good for the other's purpose.
 """
 
 import base64
 import binascii
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import structlog
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import ParsedJson
-from supervisor_middleware.pki.authority import LEAF_LIFETIME, Authority, IpAddress
-from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.sources import cluster_bodies as bodies
 from supervisor_middleware.sources.cluster_api import ClusterApi, Conflict, NotFound
 from supervisor_middleware.sources.cluster_kinds import CONFIG_MAPS, SECRETS, core_path
 
 CA_SECRET: Final = "supervisor-middleware-ca"  # noqa: S105 - a name
-WEBHOOK_SECRET: Final = "supervisor-middleware-webhook"  # noqa: S105 - a name
-
-_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 _log = structlog.get_logger(__name__)
 
 
 class ClusterAuthority:
-    """The Secrets, and the webhook configuration that must trust one of them."""
+    """The Secret."""
 
     def __init__(self, api: ClusterApi, *, namespace: str, trust_domain: str) -> None:
         """`namespace` is the operator's own."""
@@ -57,49 +52,6 @@ class ClusterAuthority:
         if secret is None:
             secret = await self._create(CA_SECRET, trust_domain=self._trust_domain, now=now)
         return self._authority(CA_SECRET, secret, trust_domain=self._trust_domain, now=now)
-
-    async def webhook_credentials(
-        self,
-        *,
-        dns_names: Iterable[str],
-        ip_addresses: Iterable[IpAddress] = (),
-        now: datetime,
-        lifetime: timedelta = LEAF_LIFETIME,
-    ) -> Credentials:
-        """A fresh serving certificate of the webhook; every replica has its own, of the one CA in the Secret.
-
-        The bundle in it is what `patch_ca_bundle` takes. Call it again at the leaf's half-life.
-
-        Raises:
-            InvalidInput: the Secret cannot serve (delete it, and a new one is made); or a name is no DNS name.
-            Unavailable: the API server is.
-        """
-        trust_domain = f"webhook.{self._trust_domain}"
-        secret = await self._secret(WEBHOOK_SECRET)
-        if secret is None:
-            secret = await self._create(WEBHOOK_SECRET, trust_domain=trust_domain, now=now)
-        authority = self._authority(WEBHOOK_SECRET, secret, trust_domain=trust_domain, now=now)
-        return authority.issue_server(dns_names=dns_names, ip_addresses=ip_addresses, now=now, lifetime=lifetime)
-
-    async def patch_ca_bundle(self, configuration_name: str, pem: bytes) -> None:
-        """Make the API server trust the webhook: `caBundle` of each webhook, and no other field.
-
-        A configuration that is absent is logged: the chart (or `webhook.enabled`) decides whether there is one.
-
-        Raises:
-            Unavailable: the API server is.
-        """
-        path = f"{_CONFIGURATIONS}/{configuration_name}"
-        try:
-            configuration = await self._api.get(path)
-            if _trusts(configuration, pem):
-                return
-            await self._api.apply(path, bodies.ca_bundle_patch(configuration, pem))
-        except (NotFound, Conflict):
-            _log.warning(
-                "no ValidatingWebhookConfiguration: objects are admitted without the webhook's checks",
-                name=configuration_name,
-            )
 
     async def _exists(self, collection: str, name: str) -> bool:
         try:
@@ -136,8 +88,3 @@ class ClusterAuthority:
             raise InvalidInput(f"Secret {self._namespace}/{name}: needs tls.crt and tls.key") from None
         except InvalidInput as error:
             raise InvalidInput(f"Secret {self._namespace}/{name}: {error}") from None
-
-
-def _trusts(configuration: ParsedJson, pem: bytes) -> bool:
-    bundle = base64.b64encode(pem).decode("ascii")
-    return all((w.get("clientConfig") or {}).get("caBundle") == bundle for w in configuration.get("webhooks") or ())

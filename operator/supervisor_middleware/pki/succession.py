@@ -1,0 +1,73 @@
+"""How the root of the webhook's serving certificates gives way to the next. PURE: a state, a clock reading, a state.
+
+A new root is trusted before anything is issued by it, and the old one until long after: *steady*, then *prepared* (a
+successor is in the bundle and issues nothing), then *retiring* (it issues, the old one is still in the bundle), then
+steady again. How long a stage has lasted is measured by whoever asks, on its own clock: clocks are never compared.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from supervisor_middleware.pki.authority import Authority
+
+ROOT_LIFETIME: Final = timedelta(days=365)
+RETIREMENT: Final = 5
+"""In overlaps: how long an old root stays trusted. Every replica has changed its certificate long before."""
+MAX_RETIRED: Final = 3
+
+_RENEWAL: Final = 2 / 3
+_END: Final = b"-----END CERTIFICATE-----\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succession:
+    """`current` issues; `successor` will; `retired` are roots (PEM) that did, the oldest first."""
+
+    current: Authority
+    successor: Authority | None = None
+    retired: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @property
+    def roots(self) -> tuple[bytes, ...]:
+        """Everything to be trusted, PEM, in the order of time: a change of the issuer changes nothing here."""
+        later = () if self.successor is None else (self.successor.certificate_pem,)
+        return (*self.retired, self.current.certificate_pem, *later)
+
+    @property
+    def bundle(self) -> bytes:
+        """The same as one PEM text."""
+        return b"".join(self.roots)
+
+    def with_successor(self, *, now: datetime, lifetime: timedelta = ROOT_LIFETIME) -> "Succession":
+        """Prepared for a change."""
+        if self.successor is not None:
+            return self
+        made = Authority.create(trust_domain=self.current.trust_domain, now=now, lifetime=lifetime)
+        return replace(self, successor=made)
+
+    def next(self, *, now: datetime, settled: timedelta, overlap: timedelta) -> "Succession | None":
+        """The next stage if it is time for it; `settled` is for how long this one is known to be trusted.
+
+        A root that has ended can be trusted by nobody, so there is no use in waiting.
+        """
+        if self.successor is not None:
+            if settled < overlap and now < self.current.expires_at:
+                return None
+            retired = (*self.retired, self.current.certificate_pem)[-MAX_RETIRED:]
+            return replace(self, current=self.successor, successor=None, retired=retired)
+        if now >= _renewal(self.current):
+            return self.with_successor(now=now)
+        if self.retired and settled >= RETIREMENT * overlap:
+            return replace(self, retired=())
+        return None
+
+
+def split_roots(pem: bytes) -> tuple[bytes, ...]:
+    """The certificates of a bundle that we wrote, each as it stands there."""
+    blocks = pem.split(_END)[:-1]
+    return tuple(block + _END for block in blocks)
+
+
+def _renewal(root: Authority) -> datetime:
+    return root.not_before + (root.expires_at - root.not_before) * _RENEWAL
