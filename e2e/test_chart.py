@@ -80,6 +80,7 @@ def test_the_webhook_asks_as_the_one_in_tests_does(helm: Helm) -> None:
     assert {k: v for k, v in ours.items() if k not in chart_only} == {
         k: ([{**r, "scope": "*"} for r in v] if k == "rules" else v) for k, v in tested.items() if k not in chart_only
     }
+    assert tested.get("matchConditions", ours["matchConditions"]) == ours["matchConditions"]
     assert (ours["failurePolicy"], ours["timeoutSeconds"]) == ("Fail", 10)
     assert [r["operations"] for r in ours["rules"]] == [["CREATE", "UPDATE"]]
 
@@ -128,7 +129,7 @@ def test_the_rbac_is_what_tests_give_the_operator(helm: Helm) -> None:
 
 
 def test_every_setting_of_the_deployment_is_one_of_the_operators(helm: Helm) -> None:
-    (container,) = _container(helm.template())
+    (container,) = _container(helm.template(values=EVERYTHING))
     known = {f"SMW_{name.upper()}" for name in OperatorSettings.model_fields}
     assert {e["name"] for e in container["env"]} <= known
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.controlplane import build
+from e2e.helm import build as helm
 
 _ROOT = Path(__file__).resolve().parents[1]
 _STAND_IN = """#!/bin/sh
@@ -30,6 +31,7 @@ def go_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (tools / "go").chmod(0o755)
     log = tmp_path / "go.log"
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("SMW_HELM_ASSETS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setenv("GO_STAND_IN_LOG", str(log))
@@ -110,6 +112,19 @@ def test_named_assets_come_first_and_must_be_complete(
         build.ensure(lambda _: None)
     (tmp_path / "assets" / "kube-controller-manager").symlink_to(ours.kube_controller_manager)
     assert build.ensure(lambda _: None).etcd == tmp_path / "assets" / "etcd"
+
+
+def test_helm_is_built_in_the_same_way(go_log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said: list[str] = []
+    built = helm.ensure(said.append)
+    assert "".join(said).startswith("==> Helm: building Helm v3.20.2 from source, once")
+    assert helm.ensure(said.append) == built
+    (command,) = go_log.read_text().splitlines()
+    assert command.endswith("helm.sh/helm/v3/cmd/helm")
+
+    monkeypatch.setenv("SMW_HELM_ASSETS", str(tmp_path / "nowhere"))
+    with pytest.raises(build.BuildError, match=r"SMW_HELM_ASSETS=.* lacks helm"):
+        helm.ensure(said.append)
 
 
 def _hold(log: Path) -> Path:
