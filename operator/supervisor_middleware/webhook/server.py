@@ -93,7 +93,8 @@ class Server:
             return _refusal(400, "the body is not an AdmissionReview of ours")
         del data
         decision = await self._webhook.answer(review)
-        outcome = "allowed" if decision.is_allowed else "denied"
+        # Retryable: nobody can tell now, because a service or the operator itself is not able to.
+        outcome = "allowed" if decision.is_allowed else "retryable" if decision.is_retryable else "denied"
         self._metrics.admission_review.labels(review.stored.subject.kind, outcome).observe(time.monotonic() - began)
         reasons = sorted({v.reason.value for v in decision.violations.violations})
         log = _log.debug if _is_self_test(review) else _log.info
