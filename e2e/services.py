@@ -76,12 +76,17 @@ class Host:
         """End one: its port is closed."""
         self._run(self._servers.pop(service.endpoint).stop(None))
 
+    def restart(self, service: Scripted) -> None:
+        """End one and start it again where it was: its connections are lost, as at a redeployment."""
+        self._run(self._servers.pop(service.endpoint).stop(None))
+        self._run(self._serve(service, None, port=int(service.endpoint.rpartition(":")[2])))
+
     def stop_all(self) -> None:
         """End every one."""
         for server in self._servers.values():
             self._run(server.stop(None))
 
-    async def _serve(self, service: Scripted, tls: Credentials | None) -> None:
+    async def _serve(self, service: Scripted, tls: Credentials | None, *, port: int = 0) -> None:
         handlers = {
             "Describe": grpc.unary_unary_rpc_method_handler(service.describe),
             "ValidateConfig": grpc.unary_unary_rpc_method_handler(service.validate_config),
@@ -89,7 +94,7 @@ class Host:
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         if tls is None:
-            service.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            service.endpoint = f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
         else:
             pair = (tls.private_key_pem.reveal(), tls.certificate_chain_pem)
             port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
