@@ -32,7 +32,11 @@ from tests.contract.reference_cli import commands
 
 PAGES: Final = tuple(
     sorted(
-        p.relative_to(ROOT) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
+        p.relative_to(ROOT)
+        for p in (
+            *ROOT.glob("*.md"),
+            *(p for folder in ("docs", "examples", "charts") for p in ROOT.glob(f"{folder}/**/*.md")),
+        )
     )
 )
 SETTINGS: Final = CompilerSettings(builtins=BUILTIN_BINDINGS, loopback=Loopback.ALLOWED, knowledge=Knowledge.OFFLINE)
