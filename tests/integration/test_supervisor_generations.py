@@ -17,7 +17,7 @@ from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage
 from tests.fakes.echo_service import EchoService, echo_binding, echo_manifest
 from tests.fakes.operator_server import FakeOperator
-from tests.fakes.supervisor_control import a_supervisor, prepare_folder, told_by
+from tests.fakes.supervisor_control import RunningSupervisor, a_supervisor, prepare_folder, told_by
 from tests.pki.builders import an_identity
 from tests.waiting import eventually
 
@@ -162,6 +162,28 @@ async def test_a_service_outage_does_not_block_an_unrelated_policy_change_and_is
         assert {s.name: s.state for s in lost.services}["other"] == pb.SERVICE_STATE_UNREACHABLE
         await operator.heard("active", await operator.offer(a_generation("B", *services), sequence=2))
         assert supervisor.pool.opened == 2
+
+
+async def test_the_epoch_of_an_operator_that_has_nothing_to_offer_is_kept_over_a_restart(
+    tmp_path: Path, operator: FakeOperator, service: EchoService
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        digest = await operator.offer(a_generation("A", a_service(service.port)), epoch=7)
+        await operator.heard("active", digest)
+        await operator.send(pb.GenerationOffer(epoch=9))
+        await eventually(lambda: _saved_epoch(supervisor) == 9)
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        assert supervisor.keeper.rank.epoch == 9
+        stale = await operator.offer(a_generation("B", a_service(service.port)), epoch=8)
+        assert list((await operator.heard("rejected", stale)).reasons) == [pb.REJECTION_REASON_STALE]
+        current = supervisor.runtime.current
+        assert current is not None
+        assert current.digest == digest
+
+
+def _saved_epoch(supervisor: RunningSupervisor) -> int:
+    record = supervisor.store.load().record
+    return 0 if record is None else record.held.rank.epoch
 
 
 async def test_a_lower_epoch_is_refused_and_changes_nothing(
