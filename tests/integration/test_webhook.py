@@ -1,6 +1,8 @@
 """The admission webhook as the API server meets it: aiohttp over TLS, reviews in, reviews out."""
 
 import asyncio
+import contextlib
+import gzip
 import io
 import json
 import ssl
@@ -18,6 +20,7 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from supervisor_middleware.apps.health import port_of
+from supervisor_middleware.apps.webhook_service import server_context
 from supervisor_middleware.control.doubts import Doubts
 from supervisor_middleware.control.reviews import parse_review
 from supervisor_middleware.errors import Unavailable
@@ -30,10 +33,12 @@ from supervisor_middleware.pki.credential_files import write_credentials
 from supervisor_middleware.registry.catalog import Catalog
 from supervisor_middleware.registry.inquiry import Inquirer, Turns
 from supervisor_middleware.telemetry import ControlMetrics
-from supervisor_middleware.webhook import PATH, Limits, Webhook, serve
+from supervisor_middleware.webhook import PATH, Clients, Limits, Webhook, serve
+from supervisor_middleware.webhook.limits import MAX_REVIEW_BYTES
 from tests.builders import a_manifest, some_settings
 from tests.control.admission_world import admission_review, read_world
 from tests.pki.builders import an_authority
+from tests.waiting import eventually
 
 NOW: Final = datetime.now(UTC)
 AUTHORITY: Final = an_authority(now=NOW)
@@ -318,3 +323,217 @@ async def test_reviews_of_registrations_dial_nobody(tmp_path: Path) -> None:
         obj = {"kind": "SupervisorMiddleware", "metadata": {"name": "new"}, "spec": spec}
         assert (await served.review(obj))["allowed"]
         assert served.services.asked == 0
+
+
+# ------------------------------------------------------------------------------------------- a live look before a refusal
+
+
+CONFLICT: Final = {
+    "registrations": {"acme": {"bindings": ["acme/redactor"]}},
+    "policies": {"older": {"spec": a_policy()["spec"], "daysOld": 1}},
+    "sandboxes": {"coder": {}},
+}
+
+
+async def test_a_registration_that_the_cache_does_not_show_yet_is_read_before_a_refusal(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        served.source.current = read_world({})
+        assert not (await served.review(a_policy()))["allowed"]
+        served.live.current = read_world(WORLD)
+        assert (await served.review(a_policy()))["allowed"]
+        assert served.services.asked == 1, "the binding that was found is asked about"
+    assert {d.registrations for d in served.live.looks} == {True}
+
+
+async def test_a_conflict_with_a_policy_that_is_gone_by_now_is_none(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        served.source.current = read_world(CONFLICT)
+        refused = await served.review(a_policy())
+        assert {c["reason"] for c in refused["status"]["details"]["causes"]} == {"Conflicted"}
+        served.live.current = read_world({**CONFLICT, "policies": {}})
+        assert (await served.review(a_policy()))["allowed"]
+    assert {(d.registrations, tuple(map(str, d.policies))) for d in served.live.looks} == {
+        (False, ("SandboxPolicy team-a/older",))
+    }
+
+
+async def test_what_is_found_may_conflict_and_that_is_looked_at_too(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        served.source.current = read_world({**CONFLICT, "registrations": {}, "policies": {}})
+        served.live.current = read_world(CONFLICT)
+        assert not (await served.review(a_policy()))["allowed"]
+        assert [d.registrations for d in served.live.looks] == [True, False]
+
+
+@pytest.mark.parametrize("broken", ["down", "slow"])
+async def test_a_refusal_stands_if_nobody_can_be_asked(broken: str, tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        served.source.current = read_world({})
+        served.live.error = Unavailable("down") if broken == "down" else None
+        served.live.delay = 60 if broken == "slow" else 0
+        response = await served.review(a_policy())
+        assert response["status"]["code"] == 422
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [a_policy(middleware="openshell/none"), a_policy(config={"filler": "x" * 70_000})],
+    ids=["no such built-in", "too large"],
+)
+async def test_nobody_is_asked_about_what_no_other_object_could_mend(policy: dict[str, Any], tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        assert not (await served.review(policy))["allowed"]
+        assert served.live.looks == []
+
+
+# ----------------------------------------------------------------------------------------------------------------- limits
+
+
+async def test_too_many_reviews_at_once_are_put_off_at_once_and_only_they(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, limits=Limits(reviews=2)) as served:
+        served.services.delay = 0.5
+        first = [asyncio.create_task(served.review(a_policy(config={"n": n}))) for n in range(2)]
+        await eventually(lambda: served.services.asked == 2)
+        body = json.dumps(admission_review({"operation": "CREATE", "object": a_policy()})).encode()
+        async with served.session.post(served.url, data=body) as response:
+            assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        assert all(r["allowed"] for r in await asyncio.gather(*first))
+        served.services.delay = 0
+        assert (await served.review(a_policy()))["allowed"]
+        assert "admission_busy_total 1.0" in served.metrics.render().decode()
+
+
+async def test_bytes_in_hand_are_bounded_also_where_nobody_says_how_many_come(tmp_path: Path) -> None:
+    limits = Limits(held_bytes=MAX_REVIEW_BYTES)
+    async with a_webhook(tmp_path, limits=limits) as served:
+        served.services.delay = 0.5
+        body = json.dumps(admission_review({"operation": "CREATE", "object": a_policy()})).encode()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield body
+
+        unsized = asyncio.create_task(served.session.post(served.url, data=chunks()))
+        await eventually(lambda: served.services.asked == 1)
+        assert (await served.post(body))[0] == 429
+        (await unsized).release()
+        assert (await served.post(body))[0] == 200
+
+
+async def test_more_than_a_review_can_hold_is_refused_unread(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        status, _ = await served.post(b"x" * (MAX_REVIEW_BYTES + 1))
+        assert status == 413
+
+
+async def test_a_compressed_body_is_not_unpacked(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path) as served:
+        bomb = gzip.compress(b" " * MAX_REVIEW_BYTES)
+        async with served.session.post(
+            served.url, data=bomb, headers={"Content-Encoding": "gzip"}, skip_auto_headers=["Accept-Encoding"]
+        ) as response:
+            assert response.status == 400
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, limits=Limits(read_seconds=0.05)) as served:
+        reader, writer = await connect(served, tmp_path)
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+        await writer.drain()
+        assert b" 408 " in await reader.readline()
+        await close(writer)
+
+
+async def test_a_silent_connection_ends(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, limits=Limits(silence_seconds=1)) as served:
+        reader, writer = await connect(served, tmp_path)
+        assert await reader.read() == b""
+        await close(writer)
+        assert (await served.review(a_policy()))["allowed"]
+
+
+async def test_one_connection_too_many_ends_and_the_others_go_on(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, limits=Limits(connections=1)) as served:
+        assert (await served.review(a_policy()))["allowed"]
+        reader, writer = await connect(served, tmp_path)
+        assert await reader.read() == b""
+        await close(writer)
+        assert (await served.review(a_policy()))["allowed"]
+
+
+# -------------------------------------------------------------------------------------------------- who may ask, and learn
+
+
+async def test_only_the_api_servers_certificate_is_heard(tmp_path: Path) -> None:
+    theirs, mine = an_authority(now=NOW), tmp_path / "client"
+    for folder, name in (("client", "kube-apiserver.example"), ("other", "somebody.example")):
+        write_credentials(tmp_path / folder, theirs.issue_operator(namespace="x", dns_names=[name], now=NOW))
+    tls = server_context(mine / "ca.crt")
+    load_new_certificate(tls, tmp_path)
+    served = Served(deadline=timedelta(seconds=5))
+    runner = await serve(
+        served.webhook,
+        host="127.0.0.1",
+        port=0,
+        tls=tls,
+        metrics=served.metrics,
+        now=lambda: NOW,
+        clients=Clients(names=frozenset({"kube-apiserver.example"})),
+    )
+    served.url = f"https://127.0.0.1:{port_of(runner)}{PATH}"
+    body = json.dumps(admission_review({"operation": "CREATE", "object": a_policy()})).encode()
+
+    async def ask(folder: str | None) -> int:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        if folder is not None:
+            context.load_cert_chain(tmp_path / folder / "tls.crt", tmp_path / folder / "tls.key")
+        connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as served.session:
+            status, _ = await served.post(body)
+            await asyncio.sleep(0.01)
+            return status
+
+    try:
+        with pytest.raises(aiohttp.ClientError):
+            await ask(None)
+        assert await ask("other") == 403
+        assert await ask("client") == 200
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_review_that_anybody_could_send_counts_other_tenants_and_names_none(tmp_path: Path) -> None:
+    world = {
+        **CONFLICT,
+        "policies": {"secret": {"namespace": "team-z", "spec": a_policy()["spec"], "daysOld": 1}},
+        "sandboxes": {"team-z/coder": {}},
+        "namespaces": {"team-z": {}},
+        "readyEndpoints": {"acme": 1},
+    }
+    spec = {**a_policy()["spec"], "namespaceSelector": {}}
+    del spec["sandboxSelector"]
+    skip = {"db": {"endpoints": [{"host": "x.example.com", "port": 1, "tls": "skip"}]}}
+    spec["networkMiddlewares"]["e0"]["endpoints"] = {"include": ["other.test"]}
+    baseline = {
+        "kind": "ClusterSandboxPolicy",
+        "metadata": {"name": "platform"},
+        "spec": {**spec, "networkPolicies": skip},
+    }
+    async with a_webhook(tmp_path) as served:
+        served.source.current = read_world(world)
+        response = await served.review(baseline, namespace=None)
+    text = json.dumps(response)
+    assert response["allowed"], text
+    assert "1 of the tenants' policies" in text
+    assert "fewer than 2 ready endpoints" in text
+    assert "secret" not in text
+
+
+async def connect(served: Served, folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    theirs = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    return await asyncio.open_connection("127.0.0.1", URL(served.url).port, ssl=theirs)
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

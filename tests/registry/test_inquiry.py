@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from supervisor_middleware.compiler.binding import bind
@@ -11,7 +12,7 @@ from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import draft_registration
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.manifest import Dialect
-from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.model.registration import Connection, Registration
 from supervisor_middleware.model.verdict import (
     Accepted,
     Described,
@@ -21,9 +22,10 @@ from supervisor_middleware.model.verdict import (
     Unreachable,
     Verdict,
 )
-from supervisor_middleware.registry.inquiry import ask_all, describe_all
+from supervisor_middleware.registry.inquiry import RECONCILING, REVIEWING, Turns, ask_all, describe_all
 from tests.builders import (
     REGEX,
+    a_connection,
     a_manifest,
     a_policy,
     a_registration,
@@ -31,6 +33,7 @@ from tests.builders import (
     an_entry_spec,
     some_settings,
 )
+from tests.waiting import eventually
 
 
 class FakeServices:
@@ -138,3 +141,52 @@ async def test_only_drafts_that_may_be_dialled_are_described() -> None:
     services = FakeServices()
     assert await describe_all(services, [good, bad]) == {"uid-of-good": Described(a_manifest())}
     assert services.described == ["good"]
+
+
+async def test_a_service_whose_queue_is_full_holds_back_nobody_who_asks_another() -> None:
+    turns = Turns(at_once=1, waiting=1)
+    slow, quick = FakeServices(delay=60), FakeServices()
+    waiting = [asyncio.create_task(ask_one(n, client=slow, turns=turns)) for n in range(2)]
+    await eventually(lambda: slow.asked)
+    assert await ask_one(2, client=slow, turns=turns) == Unreachable(Outage.CROWDED)
+    other = await ask_one(0, client=quick, turns=turns, endpoint="https://other.svc:443")
+    assert other == Accepted()
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert await ask_one(3, client=quick, turns=turns) == Accepted(), "nothing is left of those who gave up"
+
+
+async def test_waiting_for_a_turn_counts_against_the_reviews_deadline() -> None:
+    turns = Turns(at_once=1)
+    slow = FakeServices(delay=60)
+    holder = asyncio.create_task(ask_one(0, client=slow, turns=turns))
+    await eventually(lambda: slow.asked)
+    late = await ask_one(1, client=slow, turns=turns, deadline=timedelta(seconds=0.05))
+    assert late == Unreachable(Outage.DEADLINE_EXCEEDED)
+    assert len(slow.asked) == 1
+    holder.cancel()
+    await asyncio.gather(holder, return_exceptions=True)
+
+
+async def test_reviews_and_the_reconciler_have_turns_of_their_own_and_leave_one_for_describe() -> None:
+    assert REVIEWING + RECONCILING < 8  # registry.client allows eight
+
+
+async def ask_one(
+    number: int,
+    *,
+    client: FakeServices,
+    turns: Turns,
+    endpoint: str = "",
+    deadline: timedelta = timedelta(seconds=30),
+) -> Verdict:
+    question = some_questions(number + 1)[number]
+    if endpoint:
+        question = replace(question, bound=replace(question.bound, registration=an_elsewhere(endpoint)))
+    answers = await ask_all([question], client=client, builtins={}, deadline=deadline, turns=turns)
+    return answers[question.key]
+
+
+def an_elsewhere(endpoint: str) -> Registration:
+    return an_accepted_registration(connection=a_connection(endpoint))

@@ -73,6 +73,8 @@ class ClusterLive:
     async def _registrations(self) -> tuple[Stored, ...]:
         if self._following is None:
             self._following = asyncio.create_task(self._list_after(self._running))
+            # Everybody may have given up by the time it fails.
+            self._following.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Others wait for it, too: one who gives up does not end it.
         return await asyncio.shield(self._following)
 
