@@ -14,7 +14,7 @@ import yaml
 
 from e2e.controlplane.cluster import ControlPlane
 from e2e.harness import operator_rbac
-from supervisor_middleware.handlers import keep_watching
+from supervisor_middleware.handlers import SILENCE, keep_watching
 from supervisor_middleware.model.sandbox import API_VERSION, SANDBOX_LABEL
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.sources.cluster import ClusterSource
@@ -53,7 +53,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(kubeconfig: Path, *, list_interval: timedelta = timedelta(seconds=30)) -> AsyncIterator[Running]:
+async def running(
+    kubeconfig: Path, *, list_interval: timedelta = timedelta(seconds=30), silence: timedelta = SILENCE
+) -> AsyncIterator[Running]:
     """Follow the cluster with lists and watches, as the operator does; synced on entry unless rights are missing."""
     metrics, changes, stop = ControlMetrics(), list[float](), asyncio.Event()
     async with await connect(kubeconfig) as api:
@@ -62,7 +64,7 @@ async def running(kubeconfig: Path, *, list_interval: timedelta = timedelta(seco
         )
         tasks = [
             asyncio.create_task(source.run()),
-            asyncio.create_task(keep_watching(source, credentials=api.credentials, stop=stop)),
+            asyncio.create_task(keep_watching(source, credentials=api.credentials, stop=stop, silence=silence)),
         ]
         try:
             yield Running(source=source, api=api, metrics=metrics, changes=changes)

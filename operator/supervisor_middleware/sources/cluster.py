@@ -2,10 +2,12 @@
 
 A watch loses what is deleted while it is down, so every `list_interval`, and after each reconnect, a list of each
 kind is compared with what we know: it drops ghosts, and it alone decides whether a kind is known. A kind that may not
-be read or is being removed is *unknown*, and keeps what we knew of it: absence of data is not absence of policy.
+be read or is being removed is *unknown*, and keeps what we knew of it: absence of data is not absence of policy. A
+watch that does not tell within an interval what a list did is deaf, however open its connection, and started anew.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +22,7 @@ from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.model.snapshot import Kind, Snapshot
 from supervisor_middleware.sources.cluster_api import ClusterApi, Forbidden, Form, NotFound, Refused
 from supervisor_middleware.sources.cluster_bundles import BundleCache
+from supervisor_middleware.sources.cluster_connection import Unreachable
 from supervisor_middleware.sources.cluster_endpoints import EndpointCache
 from supervisor_middleware.sources.cluster_kinds import WATCHED
 from supervisor_middleware.sources.cluster_objects import ObjectIdentity, identity_of, version_of
@@ -30,6 +33,9 @@ LIST_INTERVAL: Final = timedelta(seconds=30)
 RETRY_INTERVAL: Final = timedelta(seconds=2)
 """How soon to ask again while a kind is unknown or the API server cannot be reached."""
 ATTEMPTS_MISSED: Final = 5
+UNANSWERED_AT_MOST: Final = 2
+"""After so many kinds without an answer the others wait for the next pass: each would wait for its timeout. Not after
+one, which may be slow by itself."""
 
 _log = structlog.get_logger(__name__)
 
@@ -54,10 +60,12 @@ class ClusterSource:
         self._unknown = set(WATCHED)
         for kind in WATCHED:
             metrics.kind_unknown.labels(kind.value).set(1)
-        self._lost: set[Kind] = set()
+        self._lost: dict[Kind, str] = {}
         self._troubled: set[Kind] = set()
-        self._behind: set[Kind] = set()
+        self._untold: dict[Kind, int] = {}
+        self._renewals = api.renewals
         self._last_attempt = monotonic()
+        self._unanswered = 0
         self._departures: list[tuple[Kind, ObjectIdentity]] = []
         self._woken = asyncio.Event()
         self._is_list_wanted = True
@@ -71,13 +79,20 @@ class ClusterSource:
             return None
         return f"the cluster has not been looked at for {silence:.0f} s"
 
+    def missing(self) -> str | None:
+        """Which kinds are unknown and why, for a readiness probe; None if all are known."""
+        problems = (f"{k.value}: {self._lost.get(k, 'not listed yet')}" for k in WATCHED if k in self._unknown)
+        return "; ".join(problems) or None
+
     def observe(self, kind: Kind, event: str | None, body: ParsedJson) -> None:
         """Take in what a watcher saw. `event` None is part of a watcher's own list, so of a (re)connect."""
         try:
             identity = identity_of(body)
         except InvalidInput:
             return
-        self._metrics.watch_last_event.labels(kind.value).set_to_current_time()
+        self._hear(kind)
+        if identity.version >= self._untold.get(kind, 0):
+            self._untold.pop(kind, None)
         match event:
             case "DELETED" if WATCHED[kind].definition is not None:
                 # Perhaps the whole kind is going: `run` looks before anybody hears of it.
@@ -124,32 +139,44 @@ class ClusterSource:
 
     async def synchronize(self) -> bool:
         """Compare every kind with a fresh list, and every CA bundle; whether all of it could be done."""
-        outcomes = [await self._synchronize_kind(kind) for kind in WATCHED]
-        if await self._bundles.refresh():
+        self._unanswered, is_complete = 0, True
+        for kind in WATCHED:
+            is_complete &= await self._synchronize_kind(kind)
+            if self._unanswered == UNANSWERED_AT_MOST:
+                break
+        if self._is_outdated():
+            # The watcher brings its own HTTP client, which still trusts the CA of before.
+            self._renewals = self._api.renewals
+            self.is_deaf.set()
+        # In an outage each of many requests would wait for its timeout, and nothing be looked at meanwhile.
+        if not self._troubled and await self._bundles.refresh():
             self._changed()
-        specs = (registration.spec for registration in self._view.values(Kind.SUPERVISOR_MIDDLEWARE))
-        await self._endpoints.refresh(str(spec.get("grpcEndpoint")) for spec in specs)
-        self._last_attempt = self._monotonic()
-        return all(outcomes)
+        if not self._troubled:
+            specs = (registration.spec for registration in self._view.values(Kind.SUPERVISOR_MIDDLEWARE))
+            await self._endpoints.refresh(str(spec.get("grpcEndpoint")) for spec in specs)
+        return is_complete
 
     async def _wait(self, pause: timedelta) -> None:
         """Until the next list is due or wanted; deletions are settled meanwhile."""
         due = self._monotonic() + pause.total_seconds()
         while not self._is_list_wanted and (remaining := due - self._monotonic()) > 0:
-            try:
-                async with asyncio.timeout(remaining):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(remaining, RETRY_INTERVAL.total_seconds())):
                     await self._woken.wait()
-            except TimeoutError:
-                return
             self._woken.clear()
             await self._settle_departures()
+            self._is_list_wanted |= self._is_outdated()
+
+    def _is_outdated(self) -> bool:
+        """Whether somebody else found that the API server has another CA than the watcher trusts."""
+        return self._api.renewals != self._renewals
 
     async def _settle_departures(self) -> None:
         departures, self._departures = self._departures, []
         for kind in dict.fromkeys(kind for kind, _ in departures):
             try:
                 await self._require_definition(kind)
-            except Unavailable as error:
+            except (Unavailable, Refused) as error:
                 # The next list drops what is truly gone.
                 self._lose(kind, error)
                 self._is_list_wanted = True
@@ -161,24 +188,26 @@ class ClusterSource:
     async def _synchronize_kind(self, kind: Kind) -> bool:
         try:
             listed, version = await self._list(kind, form=Form.METADATA_LIST)
-            is_behind = self._view.is_behind(kind, listed)
-            if is_behind:
+            news = self._view.newest_unseen(kind, listed)
+            # Before anything is awaited: the watch may tell it at any moment from now on.
+            self._suspect(kind, news=news)
+            if news:
                 listed, version = await self._list(kind, form=Form.FULL)
             # After the list: if the kind's removal emptied it, its definition says so by now.
             await self._require_definition(kind)
-        except (Unavailable, Refused) as error:
+        except (Unavailable, Refused, InvalidInput) as error:
             self._lose(kind, error)
             return False
         self._hear(kind)
-        self._troubled.discard(kind)
+        if kind in self._troubled:
+            self._troubled.discard(kind)
+            _log.info("a kind can be listed again", kind=kind.value)
         ghosts = self._view.prune(kind, listed, version=version)
         if ghosts:
             _log.warning("dropped objects whose deletion was never seen", kind=kind.value, objects=ghosts[:10])
         if kind is Kind.POLICY_REVISION:
             self._metrics.corrupt_revisions.set(self._view.unusable(kind))
-        is_news = self._learn(kind)
-        self._suspect(kind, is_behind=is_behind and not is_news)
-        if is_news or ghosts:
+        if self._learn(kind) or ghosts:
             self._changed()
         return True
 
@@ -191,23 +220,29 @@ class ClusterSource:
         _log.info("a kind is known", kind=kind.value, objects=len(self._view.values(kind)))
         if kind in self._lost:
             # kopf looks for a kind that comes back only once, often before the API server serves it.
-            self._lost.discard(kind)
+            del self._lost[kind]
             self.is_deaf.set()
         return True
 
-    def _suspect(self, kind: Kind, *, is_behind: bool) -> None:
-        """One list may overtake the watch; two in a row mean that it does not tell."""
-        if is_behind and kind in self._behind:
-            _log.warning("the watch does not tell what lists do", kind=kind.value)
+    def _suspect(self, kind: Kind, *, news: int) -> None:
+        """A list may overtake the watch, but not by a whole interval. `news` is the newest version it brought."""
+        if kind in self._unknown:
+            self._untold.pop(kind, None)
+        elif kind in self._untold:
+            _log.warning("the watch does not tell what lists do, and is started anew", kind=kind.value)
+            del self._untold[kind]
             self.is_deaf.set()
-        (self._behind.add if is_behind else self._behind.discard)(kind)
+        elif news:
+            self._untold[kind] = news
 
     async def _list(self, kind: Kind, *, form: Form) -> tuple[list[ObjectIdentity], int]:
         """Identities of everything listed, and the list's version; a full list is taken in as it comes."""
         watched = WATCHED[kind]
+        self._last_attempt = self._monotonic()
         listed: list[ObjectIdentity] = []
         version, is_changed = 0, False
         async for page in self._api.pages(watched.collection, selector=watched.selector, form=form):
+            self._last_attempt = self._monotonic()
             version = version_of(page.get("metadata") or {})
             for body in page.get("items") or ():
                 listed.append(identity_of(body))
@@ -234,15 +269,16 @@ class ClusterSource:
 
     def _lose(self, kind: Kind, error: SupervisorMiddlewareError) -> None:
         """An outage leaves everything as it is; a refusal makes the kind unknown."""
+        self._unanswered += isinstance(error, Unreachable)
         if not isinstance(error, Forbidden | NotFound):
             if kind not in self._troubled:
                 self._troubled.add(kind)
                 _log.warning("a kind cannot be listed now", kind=kind.value, reason=str(error))
             return
         self._hear(kind)
-        if kind not in self._lost:
+        is_new, self._lost[kind] = kind not in self._lost, str(error)
+        if is_new:
             _log.error("a kind is unknown: everything stays as it is", kind=kind.value, reason=str(error))
-            self._lost.add(kind)
             self._unknown.add(kind)
             self._metrics.kind_unknown.labels(kind.value).set(1)
             self._changed()

@@ -37,6 +37,10 @@ Query = Sequence[tuple[str, str]]
 _log = structlog.get_logger(__name__)
 
 
+class Unreachable(Unavailable):
+    """There was no answer at all, or none of the one we trust."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCredentials:
     """How to reach the API server, for a watcher that brings its own HTTP client; valid for now only."""
@@ -94,7 +98,8 @@ class Connection:
         """One request; status and content of its answer. `check` is called before anything is sent, and may raise.
 
         Raises:
-            Unavailable: there was no answer in time, or none of the one we trust.
+            Unreachable: there was no answer in time, or none of the one we trust.
+            Unavailable: the token cannot be read now.
         """
         what = f"{method} {path}"
         timeout = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
@@ -113,9 +118,9 @@ class Connection:
             return response.status, await response.read()
         except aiohttp.ClientConnectorCertificateError as error:
             await self._renew()
-            raise Unavailable(f"{what}: the API server's certificate is not of the CA that we have") from error
+            raise Unreachable(f"{what}: the API server's certificate is not of the CA that we have") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{what}: the API server cannot be reached ({type(error).__name__})") from error
+            raise Unreachable(f"{what}: the API server cannot be reached ({type(error).__name__})") from error
         except OpenApiException as error:
             raise Bug(f"{what}: the request could not be made ({type(error).__name__})") from error
 

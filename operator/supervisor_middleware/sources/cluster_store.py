@@ -102,6 +102,10 @@ class ClusterStore:
             if error.fields == {"status.accepted"}:
                 raise Fenced(f"{subject}: an operator of a newer epoch has accepted a revision of it") from error
             raise
+        except Conflict:
+            # Perhaps no watch tells at present: without this, the next attempt would be as outdated.
+            self._source.absorb(kind, await self._api.get(path))
+            raise
         self._source.absorb(kind, body)
 
     async def publish_bundle(self, pem: bytes, *, namespaces: frozenset[str]) -> None:
