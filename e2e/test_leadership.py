@@ -13,8 +13,9 @@ import yaml
 
 from e2e.controlplane.cluster import ControlPlane
 from e2e.harness import OPERATOR_NAMESPACE, Installation, a_pod, listens
-from e2e.objects import Document, a_policy, an_entry
+from e2e.objects import Document, a_policy, a_registration, an_entry
 from e2e.replicas import EPOCH, HOSTS, LEASE, Replicas, address_of
+from e2e.services import Host, Scripted, a_manifest
 from supervisor_middleware.cli.processes import Process, echo_upstream, post
 
 _log = logging.getLogger(__name__)
@@ -140,6 +141,40 @@ def test_every_replica_reviews(world: World) -> None:
         world.installation.plane.kubectl(*dry_run, input=yaml.safe_dump(edited))
 
 
+def test_a_follower_stands_on_what_was_accepted_and_asks_services_itself(world: World, services: Host) -> None:
+    installation = world.installation
+    service = services.serve(Scripted(a_manifest("acme/led")))
+    installation.apply(a_registration("led", endpoint=service.endpoint))
+    installation.await_condition("smw", "led", "Ready=True/Ready")
+    policy = a_policy("served", namespace=world.namespace, selector={"no": "body"}, one=an_entry("acme/led"))
+    installation.apply(policy)
+    installation.await_condition("sbp", "served", "Programmed=True/NoSandboxes", namespace=world.namespace)
+    asked = len(service.validated)
+    follower = next(h for h in HOSTS if h != world.replicas.leader())
+    world.replicas.review_at(follower)
+    seen = world.replicas.log(follower).count('"outcome": "allowed"')
+
+    def apply(config: Document, *, order: int) -> str:
+        entry = an_entry("acme/led", config=config, order=order)
+        edited = a_policy("served", namespace=world.namespace, selector={"no": "body"}, one=entry)
+        dry_run = ("apply", "--dry-run=server", "-f", "-")
+        return installation.plane.kubectl(*dry_run, input=yaml.safe_dump(edited), check=False).stderr
+
+    def is_asked() -> bool:
+        assert not apply({}, order=7)
+        return world.replicas.log(follower).count('"outcome": "allowed"') > seen
+
+    world.replicas.wait("the follower is asked", is_asked)
+    assert len(service.validated) == asked, "the accepted revision holds that verdict"
+    assert not apply({"mode": "new"}, order=7)
+    assert service.validated[asked:] == [{"mode": "new"}]
+    services.stop(service)
+    assert not apply({}, order=8)
+    assert "led" in apply({"mode": "other"}, order=8), "which could not be asked"
+    installation.plane.kubectl("delete", "sbp", "served", "-n", world.namespace)
+    installation.plane.kubectl("delete", "smw", "led")
+
+
 def _denials(world: World, host: str) -> int:
     return world.replicas.log(host).count('"outcome": "denied"')
 
@@ -241,23 +276,25 @@ def test_a_stranger_who_holds_the_lease_is_respected_for_as_long_as_it_renews(wo
 
 def test_a_reinstall_and_a_restored_lease_move_forward(world: World) -> None:
     replicas, plane = world.replicas, world.installation.plane
-    # A policy that somebody of a much higher epoch has accepted, and no Lease at all.
+    # A leader whose clock was ahead has accepted a policy; then there is no Lease any more.
+    replicas.stop()
+    ahead = int(time.time()) + 1_000_000
+    _put(world, holder="", epoch=ahead)
+    replicas.start()
+    assert replicas.epoch() == ahead + 1
     world.installation.apply(a_policy("ahead", namespace=world.namespace, selector={"no": "body"}))
     world.installation.await_condition("sbp", "ahead", "Programmed=True/NoSandboxes", namespace=world.namespace)
     replicas.stop()
-    ahead = int(time.time()) + 1_000_000
-    patch = json.dumps({"status": {"accepted": {"epoch": ahead}}})
-    plane.kubectl("patch", "sbp", "ahead", "-n", world.namespace, "--subresource=status", "--type=merge", "-p", patch)
     plane.kubectl("delete", *LEASE)
     replicas.start()
-    assert replicas.epoch() == ahead + 1
+    assert replicas.epoch() == ahead + 2
     assert replicas.lease()["spec"]["leaseTransitions"] == 0
 
     # etcd was restored in part, as it were: the Lease is older than what it once protected.
     replicas.stop()
     _put(world, holder="", epoch=5)
     replicas.start()
-    assert replicas.epoch() > ahead
+    assert replicas.epoch() > ahead + 1
     world.await_served(replicas.leader())
     plane.kubectl("delete", "sbp", "ahead", "-n", world.namespace)
 

@@ -24,7 +24,7 @@ from supervisor_middleware.supervisor.operator_channel import (
     open_operator_channel,
     translated,
 )
-from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of, jittered
+from supervisor_middleware.supervisor.pacing import BACKOFF_MIN, Backoff, Clock, Random, Watched, first_of, jittered
 from supervisor_middleware.supervisor.reports import Hello, Outbox, Rejected, StateReport
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
@@ -133,12 +133,17 @@ class Subscriber:
                 pause = jittered(RENEWED_PAUSE, random=self._random)
             except SupervisorMiddlewareError as error:
                 self._failed(error, lasted=self._clock.monotonic() - started)
-                pause = self._backoff.next()
+                pause = self._pause()
             self._is_connected = False
             await self._clock.sleep(pause)
 
     def _address(self) -> str:
         return self._operator.addresses[self._turn % len(self._operator.addresses)]
+
+    def _pause(self) -> float:
+        """All addresses are one attempt: whoever leads is at one of them, and must not be tried last for long."""
+        is_round_over = self._turn % len(self._operator.addresses) == 0
+        return self._backoff.next() if is_round_over else jittered(BACKOFF_MIN, random=self._random)
 
     async def _enrolled(self) -> Credentials:
         while True:
