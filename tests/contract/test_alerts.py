@@ -36,7 +36,7 @@ WRITERS: Final = {
 """Where the values of a label are written that an expression asks for."""
 TARGET_LABELS: Final = {"cluster", "namespace", "instance"}
 """What Prometheus adds to whatever it reads, and, where there is one, federation."""
-SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+SUFFIXES: Final[Mapping[str | None, tuple[str, ...]]] = {
     "counter": ("_total",),
     "gauge": ("",),
     "histogram": ("_bucket", "_count", "_sum"),
