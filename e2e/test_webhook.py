@@ -67,7 +67,7 @@ def test_a_policy_admitted_long_ago_may_be_labelled_whatever_its_spec_has_become
     break_glass = control_plane.user_kubeconfig("saviour", ["system:masters", _BREAK_GLASS])
     control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump(mistaken), kubeconfig=break_glass)
     control_plane.kubectl("label", "sbp", "stuck", "-n", namespace, "team=red")
-    installation.await_condition("sbp", "stuck", "Accepted=False/UnresolvedReferences", namespace=namespace)
+    installation.await_condition("sbp", "stuck", "Accepted=False/BindingNotFound", namespace=namespace)
 
 
 def test_the_break_glass_group_alone_is_not_asked(
