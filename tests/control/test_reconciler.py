@@ -450,6 +450,7 @@ async def test_an_unknown_kind_holds_everything() -> None:
     assert len(control.distributor.published) == passes
     assert control.world.acts == []
     assert [log["kinds"] for log in logs] == [["SandboxPolicy"]]
+    assert control.reconciler._next_due() is None, "what is overdue meanwhile must not make pass after pass"
 
 
 async def test_nothing_is_published_before_every_kind_is_known() -> None:

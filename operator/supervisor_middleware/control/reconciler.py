@@ -99,6 +99,7 @@ class Reconciler:
         self._writer = StatusWriter(store, emit=emit, failed=self._passes.request_soon)
         self._statuses = Statuses(self._writer, distributor)
         self._publications = Publications(emit)
+        self._is_held = False
         self.has_published = asyncio.Event()
 
     @property
@@ -128,7 +129,8 @@ class Reconciler:
             Unavailable: the source could not be used; nothing was done.
         """
         snapshot = await self._source.snapshot()
-        if snapshot.unknown:
+        self._is_held = bool(snapshot.unknown)
+        if self._is_held:
             _log.error("holding everything as it is: kinds cannot be read", kinds=sorted(snapshot.unknown))
             return
         now = self._now()
@@ -153,6 +155,9 @@ class Reconciler:
     # -------------------------------------------------------------------------------------------------- committing
 
     def _next_due(self) -> datetime | None:
+        if self._is_held:
+            # What is due stays due: nothing but news from the source is worth a pass.
+            return None
         due = (owner.next_due() for owner in (self._inquiries, self._leaving, self._writer))
         return min((d for d in due if d is not None), default=None)
 
