@@ -178,7 +178,8 @@ class Installation:
 
     def connected(self, *, host: str = LOOPBACK) -> int:
         """How many supervisors have a stream to the replica there."""
-        return int(sum(v for k, v in self.metrics(host=host).items() if k.startswith("supervisors{")))
+        found = {k: v for k, v in self.metrics(host=host).items() if k.startswith("supervisors{")}
+        return int(sum(v for k, v in found.items() if "not_connected" not in k))
 
     # ----------------------------------------------------------------------------------------------- around the operator
 
