@@ -39,6 +39,12 @@ def heard_of(metrics: ControlMetrics) -> dict[str, float]:
     return {s.labels["kind"]: s.value for s in samples}
 
 
+def told_unknown(metrics: ControlMetrics) -> set[str]:
+    """The kinds that the metric for an alert calls unknown."""
+    samples = (s for m in metrics.kind_unknown.collect() for s in m.samples)
+    return {s.labels["kind"] for s in samples if s.value}
+
+
 def names(snapshot: Snapshot, namespace: str) -> set[str]:
     return {p.subject.name for p in snapshot.policies if p.subject.namespace == namespace}
 
@@ -181,6 +187,7 @@ async def test_a_kind_that_may_not_be_read_is_unknown(control_plane: ControlPlan
         assert not await source.synchronize()
         assert (await source.snapshot()).unknown == _ALL
         assert set(heard_of(metrics)) == _ALL
+        assert told_unknown(metrics) == _ALL
 
 
 async def test_a_right_that_is_taken_away_makes_its_kind_unknown_and_keeps_what_was_known(
@@ -189,7 +196,8 @@ async def test_a_right_that_is_taken_away_makes_its_kind_unknown_and_keeps_what_
     await apply(control_plane, a_policy("redaction", namespace=namespace))
     role = f"supervisor-middleware-{namespace}"
     async with await connect(kubeconfig) as api:
-        source = ClusterSource(api, metrics=ControlMetrics())
+        metrics = ControlMetrics()
+        source = ClusterSource(api, metrics=metrics)
         assert await source.synchronize()
         assert "redaction" in names(await source.snapshot(), namespace)
         whole = await kubectl(control_plane, "get", "clusterrole", role, "--output=json")
@@ -201,6 +209,7 @@ async def test_a_right_that_is_taken_away_makes_its_kind_unknown_and_keeps_what_
             await asyncio.sleep(0.05)
         snapshot = await source.snapshot()
         assert snapshot.unknown == {"SupervisorMiddleware", "SandboxPolicy", "ClusterSandboxPolicy"}
+        assert told_unknown(metrics) == snapshot.unknown
         assert "redaction" in names(snapshot, namespace)
 
         rules = json.dumps({"rules": json.loads(whole)["rules"]})
@@ -209,6 +218,7 @@ async def test_a_right_that_is_taken_away_makes_its_kind_unknown_and_keeps_what_
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
         assert not (await source.snapshot()).unknown
+        assert told_unknown(metrics) == set()
 
 
 async def test_a_kind_that_is_removed_is_unknown_before_any_of_its_objects_is_missed(
