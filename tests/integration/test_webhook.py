@@ -50,6 +50,8 @@ class FakeServices:
 
     def __init__(self) -> None:
         self.delay = 0.0
+        self.silent: set[str] = set()
+        """Bindings of services that never answer."""
         self.asked = 0
         self.configs: list[JsonObject] = []
 
@@ -61,7 +63,7 @@ class FakeServices:
     ) -> Verdict:
         self.asked += 1
         self.configs.append(config)
-        await asyncio.sleep(self.delay)
+        await asyncio.sleep(60 if binding in self.silent else self.delay)
         return Accepted()
 
     def forget(self, keep: frozenset[Connection]) -> None:
@@ -280,6 +282,22 @@ async def test_many_reviews_at_once_share_a_slow_service_and_all_are_answered(tm
         responses = await asyncio.gather(*(served.review(p) for p in policies))
         assert time.monotonic() - began < 4
     assert all(r["allowed"] for r in responses)
+
+
+async def test_reviews_of_one_silent_service_hold_back_none_of_another(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, deadline=timedelta(seconds=30)) as served:
+        served.source.current = read_world(
+            {"registrations": {"acme": {"bindings": ["acme/redactor"]}, "other": {"bindings": ["other/redactor"]}}}
+        )
+        served.services.silent = {"acme/redactor"}
+        stuck = [asyncio.create_task(served.review(a_policy(config={"n": n}))) for n in range(30)]
+        await eventually(lambda: served.services.asked)
+        for number in range(3):
+            assert (await served.review(a_policy(middleware="other/redactor", config={"n": number})))["allowed"]
+        assert not any(task.done() for task in stuck)
+        for task in stuck:
+            task.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
 
 
 async def test_no_value_of_an_object_reaches_a_log(tmp_path: Path) -> None:
