@@ -137,10 +137,12 @@ async def test_an_outage_of_the_network_is_told_by_age_and_keeps_everything(
         await kubectl(control_plane, "delete", "sandboxpolicy", "before", f"--namespace={namespace}")
         assert heard_of(cluster) == stale, "the age of what is known grows: an alert can see it"
 
+        before = watched(proxy, "sandboxpolicies")
         proxy.calm()
         await apply(control_plane, a_policy("after", namespace=namespace))
         await cluster.until(lambda s: names(s, namespace) == {"after"}, seconds=_PATIENCE)
         assert heard_of(cluster) > stale
+        await watches(proxy, more_than=before)
         await told_by_the_watch_alone(control_plane, cluster, namespace=namespace, name="told")
 
 
