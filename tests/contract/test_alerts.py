@@ -1,6 +1,6 @@
 """Alerts and the dashboard name metrics and labels that there are, and every alert has its runbook.
 
-That the rules are PromQL and fire when they should is shown by Prometheus itself, in `e2e/test_alerts.py`.
+Nothing here parses PromQL or evaluates a rule: an expression that names the right things can still be wrong.
 """
 
 import json
