@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from supervisor_middleware.compiler.pipeline import compile_policy
+from supervisor_middleware.control.acceptances import acceptance_of
 from supervisor_middleware.control.admission import decide_review, open_questions
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.reviews import parse_review, response
@@ -48,10 +49,13 @@ def answer(case: Mapping[str, Any]) -> dict[str, Any]:
     world = case.get("world", {})
     snapshot = read_world(world)
     review = parse_review(admission_review(case["review"]), now=NOW)
-    registry = decide_registry(snapshot, Catalog(), settings=SETTINGS)
-    asked = open_questions(review, snapshot, registry=registry, verdicts={})
+    acceptance = acceptance_of(snapshot)
+    registry = decide_registry(snapshot, Catalog(), settings=SETTINGS, acceptance=acceptance)
+    asked = open_questions(review, acceptance, registry=registry, verdicts={})
     verdicts = {q.key: _verdict(world.get("verdicts", {}).get(q.key.binding, "Accepted")) for q in asked}
-    decision = decide_review(review, snapshot, registry=registry, verdicts=verdicts, settings=SETTINGS)
+    decision = decide_review(
+        review, snapshot, acceptance=acceptance, registry=registry, verdicts=verdicts, settings=SETTINGS
+    )
     return {"asked": [q.key.binding for q in asked], "response": response(review.uid, decision)["response"]}
 
 
@@ -117,7 +121,8 @@ def _created(fields: Mapping[str, Any]) -> datetime:
 
 
 def _accepted(policies: Iterable[Stored], snapshot: Snapshot) -> Iterator[tuple[Stored, StoredRevision]]:
-    registry = decide_registry(snapshot, Catalog(), settings=SETTINGS)
+    acceptance = acceptance_of(snapshot)
+    registry = decide_registry(snapshot, Catalog(), settings=SETTINGS, acceptance=acceptance)
     for stored in policies:
         yes = _SaysYes()
         compiled = compile_policy(stored, bindings=registry.bindings, verdicts=yes, settings=SETTINGS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from supervisor_middleware.control.acceptances import acceptance_of
 from supervisor_middleware.control.admission import decide_review, decision_of
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review, parse_review, response
@@ -156,10 +157,13 @@ def test_a_registration_is_judged_by_all_its_service_offers_where_that_is_known(
     snapshot, catalog = Snapshot(registrations=(stored,)), Catalog()
     manifest = a_manifest(a_binding(), a_binding("acme/small", max_body_bytes=1024))
     catalog.described(accepted.connection, "acme", description=Described(manifest), now=NOW)
-    registry = decide_registry(snapshot, catalog, settings=some_settings())
+    acceptance = acceptance_of(snapshot)
+    registry = decide_registry(snapshot, catalog, settings=some_settings(), acceptance=acceptance)
     listing = a_registration("acme", bindings=["acme/redactor", "acme/small"], generation=2)
     review = Review(uid="1", operation=Operation.UPDATE, stored=listing, old=stored)
-    decision = decide_review(review, snapshot, registry=registry, verdicts={}, settings=some_settings())
+    decision = decide_review(
+        review, snapshot, acceptance=acceptance, registry=registry, verdicts={}, settings=some_settings()
+    )
     assert [(v.path, v.reason) for v in decision.violations.violations] == [
         ("spec.maxBodyBytes", Reason.LIMIT_EXCEEDS_MANIFEST)
     ]

@@ -11,6 +11,7 @@ from supervisor_middleware.cli.offline.judge import Registry as Folder
 from supervisor_middleware.cli.offline.judge import drafts_of, judge, policies_of
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.questions import questions
+from supervisor_middleware.control.acceptances import acceptance_of
 from supervisor_middleware.control.admission import decide_review
 from supervisor_middleware.control.decisions import decide, decide_registry
 from supervisor_middleware.control.judge import Judge
@@ -80,7 +81,7 @@ def test_all_callers_say_the_same(kind: Kind, spec: Any, data: st.DataObject) ->
         registrations=(REGISTRATION,), policies=(policy,), sandboxes=(a_sandbox(),), namespaces=NAMESPACES
     )
     catalog = Catalog()
-    registry = decide_registry(snapshot, catalog, settings=SETTINGS)
+    registry = decide_registry(snapshot, catalog, settings=SETTINGS, acceptance=acceptance_of(snapshot))
     for question in questions(draft_policy(policy)[0], registry.bindings):
         catalog.decided(question.key, data.draw(st.sampled_from(ANSWERS)), now=NOW)
 
@@ -88,7 +89,14 @@ def test_all_callers_say_the_same(kind: Kind, spec: Any, data: st.DataObject) ->
     assert _by_cli(snapshot, catalog) == told
     review = Review(uid="1", operation=Operation.CREATE, stored=policy, old=None)
     others = replace(snapshot, policies=())
-    answer = decide_review(review, others, registry=registry, verdicts=catalog.verdicts, settings=SETTINGS)
+    answer = decide_review(
+        review,
+        others,
+        acceptance=acceptance_of(others),
+        registry=registry,
+        verdicts=catalog.verdicts,
+        settings=SETTINGS,
+    )
     assert answer.is_allowed == told.is_valid
     assert answer.violations.violations == told.violations
     assert answer.is_retryable == told.is_retryable
@@ -103,7 +111,7 @@ def _by_reconciler(snapshot: Snapshot, catalog: Catalog) -> Report:
 
 
 def _by_cli(snapshot: Snapshot, catalog: Catalog) -> Report:
-    registry = decide_registry(snapshot, catalog, settings=SETTINGS)
+    registry = decide_registry(snapshot, catalog, settings=SETTINGS, acceptance=acceptance_of(snapshot))
     drafts, _ = drafts_of(snapshot, SETTINGS)
     pending = tuple(draft for draft in drafts if draft.name in registry.pending)
     folder = Folder(bindings=registry.bindings, pending=pending, report=Report())

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from supervisor_middleware.compiler.questions import verdict_digest
+from supervisor_middleware.control.acceptances import acceptance_of, accepted_reference
 from supervisor_middleware.control.conditions import ConditionReason, coarse
-from supervisor_middleware.control.decisions import Decisions, accepted_by_policy, accepted_reference, decide
+from supervisor_middleware.control.decisions import Decisions, decide
 from supervisor_middleware.control.drift import Drift
 from supervisor_middleware.control.judge import Judge
 from supervisor_middleware.model.manifest import Manifest
@@ -380,9 +381,9 @@ def test_a_revision_counts_only_if_a_status_names_it() -> None:
     revision = kept(a_revision(), 2)
     named, other = naming(a_policy(), revision), naming(a_policy(), kept(a_revision(), 3))
     wrong = replace(named, status={"accepted": {"revision": 2, "digest": "sha256:other"}})
-    assert accepted_by_policy(Snapshot(policies=(named,), revisions=(revision,))) == {POLICY: revision}
+    assert acceptance_of(Snapshot(policies=(named,), revisions=(revision,))).by_policy == {POLICY: revision}
     for policy in (a_policy(), other, wrong):
-        assert accepted_by_policy(Snapshot(policies=(policy,), revisions=(revision,))) == {}
+        assert acceptance_of(Snapshot(policies=(policy,), revisions=(revision,))).by_policy == {}
 
 
 @pytest.mark.parametrize("value", [None, 1, {}, {"revision": "1", "digest": "x"}, {"revision": 1, "digest": None}])

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from supervisor_middleware.compiler.binding import Bindings, bind
 from supervisor_middleware.compiler.questions import questions
+from supervisor_middleware.control.acceptances import acceptance_of
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.judge import Judge, PolicyDecision
 from supervisor_middleware.control.registrations import Registry
@@ -23,11 +24,13 @@ def bindings(*, max_body_bytes: int = 65536, others: int = 0) -> Bindings:
 
 def an_unreachable_registration() -> Registry:
     snapshot, catalog = Snapshot(registrations=(a_registration(),)), Catalog()
-    (undescribed,) = decide_registry(snapshot, catalog, settings=SETTINGS).registrations
+    (undescribed,) = decide_registry(
+        snapshot, catalog, settings=SETTINGS, acceptance=acceptance_of(snapshot)
+    ).registrations
     assert undescribed.draft.connection is not None
     outage = Unreachable(Outage.CALL_FAILED)
     catalog.described(undescribed.draft.connection, undescribed.draft.name, description=outage, now=NOW)
-    return decide_registry(snapshot, catalog, settings=SETTINGS)
+    return decide_registry(snapshot, catalog, settings=SETTINGS, acceptance=acceptance_of(snapshot))
 
 
 def judged(

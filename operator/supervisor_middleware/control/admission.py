@@ -15,7 +15,7 @@ from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_poli
 from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.compiler.registration import RegistrationDraft, accept_registration, draft_registration
 from supervisor_middleware.compiler.structure import path_of
-from supervisor_middleware.control.decisions import accepted_by_policy
+from supervisor_middleware.control.acceptances import Acceptance
 from supervisor_middleware.control.foresight import Foresight, foresee
 from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
@@ -44,13 +44,13 @@ class Disclosure(StrEnum):
 
 
 def open_questions(
-    review: Review, snapshot: Snapshot, *, registry: Registry, verdicts: Mapping[VerdictKey, Verdict]
+    review: Review, acceptance: Acceptance, *, registry: Registry, verdicts: Mapping[VerdictKey, Verdict]
 ) -> tuple[Question, ...]:
     """What services must be asked for this review: not what they said yes to before."""
     if _is_free(review) or review.stored.subject.kind not in POLICY_KINDS:
         return ()
     draft, _ = draft_policy(review.stored)
-    accepted = accepted_by_policy(snapshot).get(review.stored.uid)
+    accepted = acceptance.of(review.stored.uid)
     asked = questions(draft, registry.bindings, accepted=None if accepted is None else accepted.revision)
     return tuple(q for q in asked if not isinstance(verdicts.get(q.key), Accepted))
 
@@ -59,12 +59,13 @@ def decide_review(
     review: Review,
     snapshot: Snapshot,
     *,
+    acceptance: Acceptance,
     registry: Registry,
     verdicts: Mapping[VerdictKey, Verdict],
     settings: CompilerSettings,
     disclosure: Disclosure = Disclosure.NAMES,
 ) -> Decision:
-    """Allow, or deny with every violation."""
+    """Allow, or deny with every violation. `acceptance` is the snapshot's."""
     if _is_free(review):
         return ALLOWED
     subject = review.stored.subject
@@ -73,10 +74,10 @@ def decide_review(
             message = f"{subject} cannot be judged: registrations cannot be read now; try again"
             return Decision(is_allowed=False, is_retryable=True, message=message)
         case Kind.SANDBOX_POLICY | Kind.CLUSTER_SANDBOX_POLICY:
-            compiled = _compile(review, snapshot, registry=registry, verdicts=verdicts, settings=settings)
+            compiled = _compile(review, acceptance, registry=registry, verdicts=verdicts, settings=settings)
             if compiled.revision is None:
                 return decision_of(subject, compiled.report)
-            foreseen = _foresee(compiled.revision, review, snapshot)
+            foreseen = _foresee(compiled.revision, review, snapshot, acceptance)
             fragile = _fragile(compiled.revision, snapshot, registry=registry, disclosure=disclosure)
             broken = _broken(compiled.revision, foreseen.broken, disclosure=disclosure)
             found = merge((compiled.report, foreseen.own, report((), (*fragile, *broken))))
@@ -113,13 +114,13 @@ def _is_free(review: Review) -> bool:
 
 def _compile(
     review: Review,
-    snapshot: Snapshot,
+    acceptance: Acceptance,
     *,
     registry: Registry,
     verdicts: Mapping[VerdictKey, Verdict],
     settings: CompilerSettings,
 ) -> CompiledPolicy:
-    mine = accepted_by_policy(snapshot).get(review.stored.uid)
+    mine = acceptance.of(review.stored.uid)
     return compile_policy(
         review.stored,
         bindings=registry.bindings,
@@ -130,11 +131,10 @@ def _compile(
     )
 
 
-def _foresee(revision: Revision, review: Review, snapshot: Snapshot) -> Foresight:
-    accepted = accepted_by_policy(snapshot)
-    mine = accepted.get(review.stored.uid)
+def _foresee(revision: Revision, review: Review, snapshot: Snapshot, acceptance: Acceptance) -> Foresight:
+    mine = acceptance.of(review.stored.uid)
     # One of the same name is a predecessor whose deletion has not been seen yet (`kubectl replace --force`).
-    others = [r.revision for r in accepted.values() if r.revision.policy != review.stored.subject]
+    others = (r.revision for r in acceptance.by_policy.values() if r.revision.policy != review.stored.subject)
     return foresee(revision, before=None if mine is None else mine.revision, others=others, snapshot=snapshot)
 
 

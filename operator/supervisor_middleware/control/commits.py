@@ -7,7 +7,7 @@ revisions that were never committed or cannot be read.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from supervisor_middleware.control.decisions import accepted_reference
+from supervisor_middleware.control.acceptances import accepted_reference
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
 

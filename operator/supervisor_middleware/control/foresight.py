@@ -29,17 +29,19 @@ def foresee(
     revision: Revision, *, before: Revision | None, others: Iterable[Revision], snapshot: Snapshot
 ) -> Foresight:
     """What follows if `revision` takes the place of `before` among `others`."""
-    selection = Selection()
     concerned = [
         s
         for s in snapshot.sandboxes
         if (labels := snapshot.namespaces.get(s.namespace)) is not None
         and any(selects(r, s, namespace_labels=labels) for r in (revision, before) if r is not None)
     ]
+    if not concerned:
+        return Foresight(own=Report(), broken=(), met=())
     reach = {s.namespace for s in concerned}
     near = [r for r in others if r.is_baseline or r.policy.namespace in reach]
     old = () if before is None else (before,)
     labels_in_reach = {name: snapshot.namespaces[name] for name in reach}
+    selection = Selection()
     selection.update(concerned, (*near, *old), labels_in_reach)
     earlier = _told(_gatherings(selection, [s.key for s in concerned]))
     selection.update(concerned, (*near, revision), labels_in_reach)

@@ -13,6 +13,7 @@ from supervisor_middleware.compiler.checks import PolicyInput
 from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
 from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_draft
 from supervisor_middleware.compiler.questions import Question, questions
+from supervisor_middleware.control.acceptances import Acceptances
 from supervisor_middleware.control.registrations import Registry
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
@@ -100,6 +101,7 @@ class Judge:
 
     settings: CompilerSettings
     compilations: int = 0
+    acceptances: Acceptances = field(default_factory=Acceptances)
     _read: dict[str, Read] = field(default_factory=dict)
     _compiled: dict[str, tuple[_Inputs, CompiledPolicy]] = field(default_factory=dict)
     _decided: dict[str, tuple[Around, PolicyDecision]] = field(default_factory=dict)

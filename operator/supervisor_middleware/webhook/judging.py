@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import structlog
 
 from supervisor_middleware.compiler.questions import Question
+from supervisor_middleware.control.acceptances import Acceptances
 from supervisor_middleware.control.admission import Disclosure, decide_review, open_questions
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.doubts import Doubts, doubts
@@ -75,6 +76,7 @@ class Webhook:
         """`catalog` is the replica's: what it knows is not asked again. `deadline` is for a review's questions."""
         self._source, self._catalog, self._asker, self._live = source, catalog, asker, live
         self._settings, self._now, self._deadline, self._disclosure = settings, now, deadline, disclosure
+        self._acceptances = Acceptances()
         self._looks = asyncio.Semaphore(_LIVE_LOOKS)
 
     async def answer(self, review: Review) -> Decision:
@@ -115,9 +117,10 @@ class Webhook:
 
     async def _decide(self, review: Review, snapshot: Snapshot, *, until: float) -> Decision:
         """Ask what is open, then decide."""
-        registry = decide_registry(snapshot, self._catalog, settings=self._settings)
+        acceptance = self._acceptances.of(snapshot)
+        registry = decide_registry(snapshot, self._catalog, settings=self._settings, acceptance=acceptance)
         known = self._catalog.verdicts
-        asked = open_questions(review, snapshot, registry=registry, verdicts=known)
+        asked = open_questions(review, acceptance, registry=registry, verdicts=known)
         remaining = max(0.0, until - asyncio.get_running_loop().time())
         answers = await self._asker.ask(asked, deadline=timedelta(seconds=remaining))
         for key, verdict in answers.items():
@@ -129,6 +132,7 @@ class Webhook:
             decide_review,
             review,
             snapshot,
+            acceptance=acceptance,
             registry=registry,
             verdicts={**known, **answers},
             settings=self._settings,
