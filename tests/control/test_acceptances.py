@@ -1,4 +1,9 @@
+"""The revision in force of each policy: looked up once a change."""
+
+from collections.abc import Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,7 +31,12 @@ def test_the_same_state_is_not_looked_at_twice() -> None:
 def test_only_policies_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[object]()
     reference = subject.accepted_reference
-    monkeypatch.setattr(subject, "accepted_reference", lambda status: (read.append(status), reference(status))[1])
+
+    def noted(status: Mapping[str, Any]) -> tuple[int, str] | None:
+        read.append(status)
+        return reference(status)
+
+    monkeypatch.setattr(subject, "accepted_reference", noted)
     acceptances, stays = Acceptances(), replace(named(a_policy("stays")), uid="stays")
     before = Snapshot(policies=(stays, a_policy()), revisions=(KEPT,))
     assert acceptances.of(before).by_policy == {}
