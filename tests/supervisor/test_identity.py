@@ -64,7 +64,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.clock = SetClock()
         self.enroller = PaperEnroller(self.clock)
-        self.audited: list[object] = []
+        self.audited: list[Event] = []
         self.directory = folder / "identity"
         self.bundle = folder / "bundle.pem"
         self.bundle.write_bytes(AUTHORITY.certificate_pem)
@@ -140,7 +140,7 @@ async def test_a_certificate_past_half_its_life_or_expired_is_replaced(
         await settle(lambda: world.audited != [])
         assert identity.credentials.value is not None
         assert identity.credentials.value.expires_at > stored.expires_at
-    assert [e.kind for e in world.audited] == [change]
+    assert [e.kind for e in world.audited if isinstance(e, Changed)] == [change]
 
 
 async def test_another_sandboxs_or_broken_credentials_are_not_used(world: World) -> None:
