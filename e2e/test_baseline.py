@@ -192,7 +192,8 @@ def test_a_baseline_asks_no_tenant_and_says_whom_it_breaks(team: Team, label: st
     affected = (
         "spec: affects 2 of the tenants' policies, which would conflict with this baseline for the same sandboxes"
     )
-    assert f"Warning: {affected} and no longer run (their conditions will tell)" in said
+    named = ", ".join(f"{team.namespace}/{name}" for name in ("one", "two"))
+    assert f"Warning: {affected} and no longer run: {named}" in said
     closed = [f"{team.namespace}/{name}:{name} (Conflicted)" for name in ("one", "two")]
     team.await_chain("platform:audit", "redact", *closed)
     for name in ("one", "two"):

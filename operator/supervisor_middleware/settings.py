@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import read_duration
 from supervisor_middleware.model.limits import CHAIN_TIMEOUT
-from supervisor_middleware.model.settings import LATENCY_BUDGET, Loopback, Unselected
+from supervisor_middleware.model.settings import LATENCY_BUDGET, Disclosure, Loopback, Unselected
 from supervisor_middleware.pki.authority import LEAF_LIFETIME
 from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
 
@@ -127,6 +127,7 @@ class OperatorSettings(ControlPlaneSettings):
     webhook_certificate_dir: Path | None = None
     webhook_client_ca: Path | None = None
     webhook_client_names: Names = ()
+    webhook_disclosure: Disclosure = Disclosure.NAMES
     webhook_self_test: bool = True
     pod_ip: PodAddress | None = None
     leader_service: Namespace = "supervisor-middleware"

@@ -31,6 +31,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "they change; unset: of an own root, and `caBundle` is kept.",
     "webhook_client_ca": "PEM file with the CA of the API server's client certificate: nobody else may ask. Read at the "
     "start.",
+    "webhook_disclosure": "Whether warnings name other tenants' policies and count endpoints (`Names`), or only say how "
+    "many (`Counts`): without the API server's certificate any Pod that reaches the port may ask.",
     "webhook_client_names": "Common or DNS names that certificate may have; empty: any of that CA.",
     "webhook_self_test": "Whether each replica has the webhook refuse a dry run once a minute.",
     "pod_ip": "This Pod's address. The leader writes it into the EndpointSlice of its Service; if absent, there is none.",

@@ -27,6 +27,7 @@ from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.manifest import Dialect
 from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.model.settings import Disclosure
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.verdict import Accepted, Described, Description, Verdict
 from supervisor_middleware.pki.credential_files import write_credentials
@@ -103,7 +104,7 @@ class FakeLive:
 class Served:
     """The webhook and a client of it."""
 
-    def __init__(self, *, deadline: timedelta) -> None:
+    def __init__(self, *, disclosure: Disclosure = Disclosure.NAMES, deadline: timedelta) -> None:
         self.live = FakeLive()
         self.source, self.services, self.metrics, self.catalog = (
             FakeSource(),
@@ -118,6 +119,7 @@ class Served:
             settings=some_settings(),
             now=lambda: NOW,
             deadline=deadline,
+            disclosure=disclosure,
             live=self.live,
         )
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -140,9 +142,13 @@ class Served:
 
 @asynccontextmanager
 async def a_webhook(
-    folder: Path, *, deadline: timedelta = timedelta(seconds=5), limits: Limits | None = None
+    folder: Path,
+    *,
+    deadline: timedelta = timedelta(seconds=5),
+    limits: Limits | None = None,
+    disclosure: Disclosure = Disclosure.NAMES,
 ) -> AsyncIterator[Served]:
-    served = Served(deadline=deadline)
+    served = Served(deadline=deadline, disclosure=disclosure)
     load_new_certificate(served.tls, folder)
     runner = await serve(
         served.webhook,
@@ -519,7 +525,10 @@ async def test_only_the_api_servers_certificate_is_heard(tmp_path: Path) -> None
         await runner.cleanup()
 
 
-async def test_a_review_that_anybody_could_send_counts_other_tenants_and_names_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("disclosure", Disclosure)
+async def test_other_tenants_are_named_or_counted_as_the_administrator_says(
+    tmp_path: Path, disclosure: Disclosure
+) -> None:
     world = {
         **CONFLICT,
         "policies": {"secret": {"namespace": "team-z", "spec": a_policy()["spec"], "daysOld": 1}},
@@ -536,14 +545,14 @@ async def test_a_review_that_anybody_could_send_counts_other_tenants_and_names_n
         "metadata": {"name": "platform"},
         "spec": {**spec, "networkPolicies": skip},
     }
-    async with a_webhook(tmp_path) as served:
+    async with a_webhook(tmp_path, disclosure=disclosure) as served:
         served.source.current = read_world(world)
         response = await served.review(baseline, namespace=None)
     text = json.dumps(response)
     assert response["allowed"], text
     assert "1 of the tenants' policies" in text
-    assert "fewer than 2 ready endpoints" in text
-    assert "secret" not in text
+    assert ("fewer than 2 ready endpoints" in text) is (disclosure is Disclosure.COUNTS)
+    assert ("team-z/secret" in text) is (disclosure is Disclosure.NAMES)
 
 
 async def connect(served: Served, folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

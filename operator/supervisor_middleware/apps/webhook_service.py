@@ -21,7 +21,6 @@ from supervisor_middleware.apps.webhook_certificate import (
     OwnCertificate,
     load_into,
 )
-from supervisor_middleware.control.admission import Disclosure
 from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.pki.authority import Authority, IpAddress
 from supervisor_middleware.pki.secret import SecretBytes
@@ -88,7 +87,6 @@ class WebhookService:
 
     def _webhook(self) -> Webhook:
         replica = self._replica
-        is_verified = self._settings.webhook_client_ca is not None
         return Webhook(
             source=self._source,
             catalog=replica.catalog,
@@ -96,7 +94,7 @@ class WebhookService:
             settings=replica.compiler_settings,
             now=utc_now,
             live=ClusterLive(self._api),
-            disclosure=Disclosure.NAMES if is_verified else Disclosure.COUNTS,
+            disclosure=self._settings.webhook_disclosure,
         )
 
     def _certificate(self, load: Load) -> Certificate:

@@ -7,7 +7,6 @@ point at (a CA bundle that is not known is a warning), so a forged review reveal
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from typing import Final
 
 from supervisor_middleware.compiler.drafts import draft_policy
@@ -22,7 +21,7 @@ from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, 
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.revision import Revision
-from supervisor_middleware.model.settings import CompilerSettings
+from supervisor_middleware.model.settings import CompilerSettings, Disclosure
 from supervisor_middleware.model.snapshot import POLICY_KINDS, Kind, Snapshot
 from supervisor_middleware.model.verdict import Accepted, Described, Verdict, VerdictKey
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, merge, report
@@ -32,15 +31,6 @@ _MAX_MESSAGE: Final = 16_000
 _ENOUGH_ENDPOINTS: Final = 2
 _MAX_NAMED: Final = 5
 """Policies that are named where many are affected."""
-
-
-class Disclosure(StrEnum):
-    """What a review may be told of objects that are not in its namespace."""
-
-    NAMES = "Names"
-    """It is known to come from the API server, so from somebody who may write what it holds."""
-    COUNTS = "Counts"
-    """Anybody who reaches the port could have sent it."""
 
 
 def open_questions(

@@ -25,6 +25,14 @@ class Loopback(StrEnum):
     ALLOWED = "Allowed"
 
 
+class Disclosure(StrEnum):
+    """What a review is told of objects that are not in its namespace."""
+
+    NAMES = "Names"
+    COUNTS = "Counts"
+    """For where anybody who reaches the port could have sent it, and even names are confidential."""
+
+
 class Knowledge(StrEnum):
     """Whether services can be asked. Offline, what only a service knows is a warning instead of a violation."""
 

@@ -13,12 +13,12 @@ import structlog
 
 from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.control.acceptances import Acceptances
-from supervisor_middleware.control.admission import Disclosure, decide_review, open_questions
+from supervisor_middleware.control.admission import decide_review, open_questions
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.doubts import Doubts, doubts
 from supervisor_middleware.control.reviews import Decision, Review
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
-from supervisor_middleware.model.settings import CompilerSettings
+from supervisor_middleware.model.settings import CompilerSettings, Disclosure
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.verdict import Accepted, Verdict, VerdictKey
 from supervisor_middleware.registry.catalog import Catalog
@@ -71,7 +71,7 @@ class Webhook:
         now: Callable[[], datetime],
         deadline: timedelta = DEADLINE,
         live: Live | None = None,
-        disclosure: Disclosure = Disclosure.COUNTS,
+        disclosure: Disclosure = Disclosure.NAMES,
     ) -> None:
         """`catalog` is the replica's: what it knows is not asked again. `deadline` is for a review's questions."""
         self._source, self._catalog, self._asker, self._live = source, catalog, asker, live
