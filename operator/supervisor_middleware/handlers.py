@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -110,6 +111,8 @@ class _Watcher:
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._is_closing = False
+        self._seen = deque[tuple[Kind, str | None, ParsedJson]]()
+        self._is_told = False
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self._thread.start()
 
@@ -161,9 +164,21 @@ class _Watcher:
     def _marker(self, watched: WatchedKind) -> Callable[..., Awaitable[None]]:
         async def mark(event: Any, **_: object) -> None:
             if not self._is_closing:
-                self._tell(self._observer.observe, watched.kind, event["type"], event["object"])
+                self._seen.append((watched.kind, event["type"], event["object"]))
+                # A burst wakes the other loop once, not once an event: each time both wait for the interpreter.
+                if not self._is_told:
+                    self._is_told = True
+                    self._tell(self._hand_over)
 
         return mark
+
+    def _hand_over(self) -> None:
+        """In the observer's loop: all that was seen, in order."""
+        # First: what is seen from now on is told anew.
+        self._is_told = False
+        while self._seen:
+            # One by one, as if told one by one: what breaks on an event breaks on no other.
+            self._loop.call_soon(self._observer.observe, *self._seen.popleft())
 
     async def _login(self, **_: object) -> kopf.ConnectionInfo:
         try:

@@ -1,7 +1,6 @@
 """The revision in force of each policy: looked up once a change."""
 
 from collections.abc import Mapping
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.sources.cluster_api import connect
-from supervisor_middleware.sources.cluster_connection import LONGEST_PAUSE, _retry_after
+from supervisor_middleware.sources.cluster_connection import LONGEST_PAUSE, _proxy, _retry_after
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -108,3 +108,40 @@ async def test_a_ca_that_was_replaced_in_its_file_is_read_anew(
             assert renewed.ca_path is not None
             trusted = await asyncio.to_thread(Path(renewed.ca_path).read_bytes)
             assert trusted == new.cert_pem.bytes()
+
+
+@pytest.mark.parametrize(
+    ("server", "proxy"),
+    [
+        ("https://api.example.com:6443", "http://proxy.example.com:3128"),
+        ("https://10.0.0.1", None),
+        ("https://api.internal:6443", None),
+        ("http://api.example.com", None),
+    ],
+)
+def test_the_environments_proxy_is_used_where_it_is_meant_to_be(
+    server: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.com:3128")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.1,.internal")
+    assert _proxy(server) == proxy
+
+
+async def test_no_netrc_is_read_for_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str | None]()
+
+    async def handle(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return web.json_response({})
+
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password secret")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with (
+        serving(handle) as port,
+        await connect(a_kubeconfig(tmp_path / "k", url=f"http://127.0.0.1:{port}")) as api,
+    ):
+        await api.get("/x")
+    assert seen == ["Bearer t"]

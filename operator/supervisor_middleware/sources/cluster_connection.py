@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import structlog
@@ -184,7 +186,18 @@ async def _load(kubeconfig: Path | None) -> Any:
             else "outside a cluster, pass a kubeconfig"
         )
         raise InvalidInput(f"cannot connect to a cluster by {where}: {hint}") from error
+    # The client would look for a proxy, and for a .netrc, in a thread at each request.
+    configuration.client_session_kwargs = {"trust_env": False}
+    configuration.proxy = configuration.proxy or _proxy(configuration.host)
     return configuration
+
+
+def _proxy(server: str) -> str | None:
+    """The proxy that the environment names for this server."""
+    found = urlsplit(server)
+    if proxy_bypass(found.hostname or ""):
+        return None
+    return getproxies().get(found.scheme)
 
 
 def _require(kubeconfig: Path | None) -> None:
