@@ -475,6 +475,10 @@ async def test_a_silent_connection_ends(tmp_path: Path) -> None:
         assert (await served.review(a_policy()))["allowed"]
 
 
+def test_connections_that_the_api_server_keeps_unused_are_not_ended_under_it() -> None:
+    assert Limits().silence_seconds > 90
+
+
 async def test_one_connection_too_many_ends_and_the_others_go_on(tmp_path: Path) -> None:
     async with a_webhook(tmp_path, limits=Limits(connections=1)) as served:
         assert (await served.review(a_policy()))["allowed"]
