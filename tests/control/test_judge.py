@@ -128,7 +128,10 @@ def test_what_is_gone_is_forgotten() -> None:
 
 def test_what_a_never_accepted_policy_closes_is_made_once() -> None:
     judge = Judge(SETTINGS)
-    assert judge.read(a_policy()).fallback is judge.read(a_policy()).fallback
+    policy = a_policy(middleware="acme/nobody")
+    fallbacks = [judged(judge, replace(policy, status={"n": n}), of=bindings(others=n)).fallback for n in range(3)]
+    assert fallbacks[0] is not None
+    assert {id(f) for f in fallbacks} == {id(fallbacks[0])}
 
 
 def test_an_older_policy_of_one_spec_is_another() -> None:

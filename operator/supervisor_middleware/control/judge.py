@@ -25,12 +25,11 @@ from supervisor_middleware.registry.catalog import Catalog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A policy as it was read; `fallback` is what sandboxes run of one that was never accepted."""
+    """A policy as it was read."""
 
     stored: Stored
     draft: PolicyDraft
     violations: tuple[Violation, ...]
-    fallback: Revision | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +104,7 @@ class Judge:
     _read: dict[str, Read] = field(default_factory=dict)
     _compiled: dict[str, tuple[_Inputs, CompiledPolicy]] = field(default_factory=dict)
     _decided: dict[str, tuple[Around, PolicyDecision]] = field(default_factory=dict)
+    _fallbacks: dict[str, tuple[Read, Revision | None]] = field(default_factory=dict)
     _bindings: Bindings | None = None
 
     def knows(self, stored: Stored) -> bool:
@@ -117,7 +117,7 @@ class Judge:
         if self.knows(stored):
             return self._read[stored.uid]
         draft, violations = draft_policy(stored)
-        read = Read(stored=stored, draft=draft, violations=tuple(violations), fallback=draft.as_unresolved())
+        read = Read(stored=stored, draft=draft, violations=tuple(violations))
         self._read[stored.uid] = read
         return read
 
@@ -154,6 +154,7 @@ class Judge:
             del self._read[uid]
             self._compiled.pop(uid, None)
             self._decided.pop(uid, None)
+            self._fallbacks.pop(uid, None)
 
     def _decide(
         self, stored: Stored, catalog: Catalog, *, around: Around, accepted: StoredRevision | None
@@ -166,9 +167,17 @@ class Judge:
             compiled = self._compile(read, catalog.verdicts, around=around, accepted=standing)
         if compiled is not None and around.is_incomplete and _misses_a_binding(compiled.report):
             compiled = None
-        return PolicyDecision(
-            stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=read.fallback
-        )
+        fallback = self._fallback(read) if accepted is None else None
+        if fallback is None:
+            self._fallbacks.pop(stored.uid, None)
+        return PolicyDecision(stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=fallback)
+
+    def _fallback(self, read: Read) -> Revision | None:
+        """Made once a spec, and kept for those only that need it."""
+        known = self._fallbacks.get(read.stored.uid)
+        if known is None or known[0] is not read:
+            known = self._fallbacks[read.stored.uid] = (read, read.draft.as_unresolved())
+        return known[1]
 
     def _compile(
         self, read: Read, verdicts: Mapping[VerdictKey, Verdict], *, around: Around, accepted: Revision | None

@@ -4,6 +4,7 @@ A body is dropped once it is converted: of its metadata only what somebody reads
 last-applied annotation are several times the size of the rest).
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from supervisor_middleware.model.snapshot import Kind, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.pki.spiffe import is_subdomain
 
+_SHARED_CHARS: Final = 256
 _LIVE_PHASES: Final = frozenset({"Pending", "Running"})
 
 
@@ -98,8 +100,8 @@ def stored_from(kind: Kind, body: ParsedJson) -> Stored:
         generation=int(metadata.get("generation") or 0),
         created_at=_time(metadata.get("creationTimestamp")),
         resource_version=str(metadata.get("resourceVersion") or ""),
-        spec=spec if isinstance(spec, dict) else {},
-        status=status if isinstance(status, dict) else {},
+        spec=_shared(spec) if isinstance(spec, dict) else {},
+        status=_shared(status) if isinstance(status, dict) else {},
         annotations={k: str(v) for k, v in (metadata.get("annotations") or {}).items() if k.startswith(f"{GROUP}/")},
     )
 
@@ -114,7 +116,7 @@ def revision_from(body: ParsedJson) -> StoredRevision:
     spec, name = body["spec"], body["metadata"]["name"]
     policy, number = spec["policy"], int(spec["revision"])
     revision = revision_from_content(
-        parse(unpack(spec["content"], expected_digest=spec["digest"])),
+        _shared(parse(unpack(spec["content"], expected_digest=spec["digest"]))),
         policy=Subject(
             kind=str(policy["kind"]), namespace=str(policy["namespace"]) or None, name=str(policy["name"])
         ),
@@ -145,6 +147,24 @@ def sandbox_from(body: ParsedJson) -> Sandbox | None:
     if metadata.get("deletionTimestamp") or phase not in _LIVE_PHASES or not is_subdomain(name):
         return None
     return Sandbox(namespace=metadata["namespace"], name=name, uid=metadata["uid"], labels=labels)
+
+
+def _shared(value: ParsedJson) -> ParsedJson:
+    """The same with every short string held once in the process: thousands of objects say much the same."""
+    try:
+        return _interned(value)
+    except RecursionError:
+        return value
+
+
+def _interned(value: ParsedJson) -> ParsedJson:
+    if isinstance(value, str):
+        return sys.intern(value) if len(value) <= _SHARED_CHARS else value
+    if isinstance(value, dict):
+        return {sys.intern(k): _interned(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_interned(v) for v in value]
+    return value
 
 
 def _time(text: object) -> datetime:
