@@ -73,13 +73,19 @@ class Host:
         return service
 
     def stop(self, service: Scripted) -> None:
-        """End one: its port is closed."""
-        self._run(self._servers.pop(service.endpoint).stop(None))
+        """End one: its port is closed. Nothing happens if that was done."""
+        if (server := self._servers.pop(service.endpoint, None)) is not None:
+            self._run(server.stop(None))
 
     def restart(self, service: Scripted) -> None:
         """End one and start it again where it was: its connections are lost, as at a redeployment."""
-        self._run(self._servers.pop(service.endpoint).stop(None))
-        self._run(self._serve(service, None, port=int(service.endpoint.rpartition(":")[2])))
+        self.stop(service)
+        self.resume(service)
+
+    def resume(self, service: Scripted) -> None:
+        """Start one again where it was; nothing happens if it runs."""
+        if service.endpoint not in self._servers:
+            self._run(self._serve(service, None, port=int(service.endpoint.rpartition(":")[2])))
 
     def stop_all(self) -> None:
         """End every one."""

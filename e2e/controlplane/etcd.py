@@ -20,14 +20,24 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def post(path: Path, method: str, call: Mapping[str, object]) -> None:
-    """Make a call by its path; anything but success is an error."""
+def post(path: Path, method: str, call: Mapping[str, object]) -> str:
+    """Make a call by its path and return the answer; anything but success is an error."""
+    return _ask(path, "POST", method, body=json.dumps(call))
+
+
+def get(path: Path, page: str) -> str:
+    """Read a page, as `/metrics`; anything but success is an error."""
+    return _ask(path, "GET", page)
+
+
+def _ask(path: Path, verb: str, page: str, *, body: str | None = None) -> str:
     connection = _Connection(path)
     try:
-        connection.request("POST", method, body=json.dumps(call), headers={"Content-Type": "application/json"})
+        connection.request(verb, page, body=body, headers={"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read().decode()
         if answer.status != http.client.OK:
-            raise ConnectionError(f"etcd answered {answer.status} to {method}: {text}")
+            raise ConnectionError(f"etcd answered {answer.status} to {page}: {text}")
+        return text
     finally:
         connection.close()

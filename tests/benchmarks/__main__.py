@@ -2,11 +2,20 @@
 
 import asyncio
 
-from tests.benchmarks import core, fuzz, proxy, validate
+from e2e.controlplane.build import GoMissingError, ensure
+from tests.benchmarks import admission, core, fuzz, isolation, proxy, scale, validate
+from tests.benchmarks.cluster import note
 
 
 async def _all() -> None:
     for benchmark in (core, proxy, validate, fuzz):
+        await benchmark.run()
+    try:
+        ensure(note)
+    except GoMissingError as error:
+        note(f"no figures of a cluster: {error}")
+        return
+    for benchmark in (admission, scale, isolation):
         await benchmark.run()
 
 
