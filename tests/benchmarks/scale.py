@@ -96,9 +96,9 @@ async def run(many: int = MANY) -> None:
             show("scale_etcd_per_policy", (etcd.compacted_bytes() - stored) / FEW, "bytes")
             await _apply(client, watched, range(FEW, many))
             await asyncio.sleep(SETTLED_SECONDS)
-            many = resident_bytes(pid)
-            show(f"scale_operator_memory_{many}", many / 2**20, "MiB")
-            show("scale_operator_memory_per_policy", (many - few) / (many - FEW), "bytes")
+            most = resident_bytes(pid)
+            show(f"scale_operator_memory_{many}", most / 2**20, "MiB")
+            show("scale_operator_memory_per_policy", (most - few) / (many - FEW), "bytes")
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
