@@ -17,8 +17,11 @@ class Limits:
     held_bytes: int = 6 * MAX_REVIEW_BYTES
     connections: int = 1024
     silence_seconds: float = 120.0
-    """A connection without a request ends after that. The API server dials more than it needs in a burst and keeps what
-    it did not need for 90 s: if we end one as it is first used, that write is refused."""
+    """A connection without a request ends after that.
+
+    The API server dials more than it needs in a burst and keeps the rest for 90 s: if we end one as it is first used,
+    that write is refused.
+    """
     read_seconds: float = 5.0
     """For the body of one review."""
 
