@@ -82,7 +82,7 @@ def test_a_cluster_that_is_gone_and_one_that_refuses_are_one_line_and_exit_2(
         assert line.startswith("smw: ")
 
 
-def test_an_operator_that_a_newer_one_overtook_ends_and_its_successor_leads(
+def test_an_operator_that_a_newer_one_overtook_steps_down_and_leads_again_above_it(
     installation: Installation, namespace: str
 ) -> None:
     newer = 4_000_000_000
@@ -90,17 +90,11 @@ def test_an_operator_that_a_newer_one_overtook_ends_and_its_successor_leads(
         *("patch", POLICY, "good", "-n", namespace, "--subresource=status", "--type=merge"),
         *("-p", json.dumps({"status": {"accepted": {"epoch": newer}}})),
     )
-    running = installation.operator.running
-    assert running is not None
-    assert running.wait(30) == 2
-    last = installation.operator.log.read_text().splitlines()[-1]
-    assert last.startswith(f"smw: SandboxPolicy {namespace}/good: an operator of a newer epoch has accepted")
-    assert last.endswith(": this one steps down")
-    installation.start()
     installation.apply(a_policy("good", namespace=namespace, more=an_entry(order=7)))
     installation.await_condition("sbp", "good", "Programmed=True/NoSandboxes", namespace=namespace)
     accepted = installation.get("sbp", "good", namespace=namespace)["status"]["accepted"]
     assert accepted["epoch"] > newer
+    assert "this operator steps down" in installation.operator.log.read_text()
 
 
 def test_an_operator_that_is_told_to_ends_well(installation: Installation) -> None:
