@@ -28,6 +28,7 @@ from supervisor_middleware.model.canonical import JsonObject, JsonValue, canonic
 from supervisor_middleware.model.durations import format_duration
 from supervisor_middleware.model.generation import Sealed, Stage, seal
 from supervisor_middleware.model.hosts import HostSelector
+from supervisor_middleware.model.identifiers import some_of
 from supervisor_middleware.model.violation import Report
 
 SCHEMA_VERSION: Final = 1
@@ -213,10 +214,7 @@ def _row(number: int, stage: Stage, mark: str) -> tuple[str | Text, ...]:
 
 
 def _hosts(selector: HostSelector) -> str:
-    excluded = f" except {_few([str(p) for p in selector.exclude])}" if selector.exclude else ""
-    return _few([str(p) for p in selector.include]) + excluded
-
-
-def _few(patterns: Sequence[str]) -> str:
-    more = len(patterns) - _SHOWN_PATTERNS
-    return ", ".join(patterns[:_SHOWN_PATTERNS]) + (f" and {more} more" if more > 0 else "")
+    excluded = (
+        f" except {some_of([str(p) for p in selector.exclude], limit=_SHOWN_PATTERNS)}" if selector.exclude else ""
+    )
+    return some_of([str(p) for p in selector.include], limit=_SHOWN_PATTERNS) + excluded

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from supervisor_middleware.model.identifiers import is_binding_id
+from supervisor_middleware.model.identifiers import is_binding_id, some_of
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.violation import Advice
@@ -136,6 +136,4 @@ def _claims(draft: "RegistrationDraft", manifest: Manifest, previous: Registrati
 
 def _listed(identifiers: tuple[str, ...]) -> str:
     """Plain IDs only, and not all of many: they are the service's words."""
-    plain = [i for i in identifiers if is_binding_id(i)]
-    more = f" and {len(plain) - _MAX_NAMED} more" if len(plain) > _MAX_NAMED else ""
-    return ", ".join(plain[:_MAX_NAMED]) + more
+    return some_of([i for i in identifiers if is_binding_id(i)], limit=_MAX_NAMED)

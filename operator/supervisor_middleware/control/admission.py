@@ -19,6 +19,7 @@ from supervisor_middleware.control.foresight import Foresight, foresee
 from supervisor_middleware.control.registrations import RegistrationDecision, Registry
 from supervisor_middleware.control.reviews import ALLOWED, Decision, Operation, Review
 from supervisor_middleware.model.evaluation import OnError
+from supervisor_middleware.model.identifiers import some_of
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings, Disclosure
@@ -154,19 +155,22 @@ def _broken(revision: Revision, broken: tuple[Subject, ...], *, disclosure: Disc
     tenants = [f"{s.namespace}/{s.name}" for s in broken if s.kind != revision.policy.kind]
     if fellows:
         message = "would conflict with this older policy for the same sandboxes, and no longer run"
-        yield Advice(subject=revision.policy, path="spec", message=f"{_named(list(map(str, fellows)))} {message}")
+        yield Advice(
+            subject=revision.policy,
+            path="spec",
+            message=f"{some_of(list(map(str, fellows)), limit=_MAX_NAMED)} {message}",
+        )
     if tenants:
         message = (
             f"affects {len(tenants)} of the tenants' policies, which would conflict with this baseline for the same "
             "sandboxes and no longer run"
         )
-        message += f": {_named(tenants)}" if disclosure is Disclosure.NAMES else " (their conditions will tell)"
+        message += (
+            f": {some_of(tenants, limit=_MAX_NAMED)}"
+            if disclosure is Disclosure.NAMES
+            else " (their conditions will tell)"
+        )
         yield Advice(subject=revision.policy, path="spec", message=message)
-
-
-def _named(names: list[str]) -> str:
-    rest = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _judge_registration(

@@ -5,6 +5,7 @@ RFC 0009 "Registration and delivery": IDs are bare or `/`-namespaced; empty path
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from supervisor_middleware.model.limits import MAX_ID_LENGTH, MAX_REASON_CODE_BYTES, RESERVED_NAMESPACE
@@ -55,3 +56,9 @@ def service_reason(untrusted: str, *, limit: int) -> str:
 def plain_text(untrusted: str, *, limit: int) -> str:
     """Text fit for a terminal or a log: no control or invisible characters, capped."""
     return "".join(c if c.isprintable() else "?" for c in untrusted[:limit])
+
+
+def some_of(texts: Sequence[str], *, limit: int) -> str:
+    """The first `limit` of them, and how many more there are."""
+    rest = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {rest} more" if rest > 0 else "")

@@ -13,6 +13,7 @@ from supervisor_middleware.compiler.composition import compose_selected
 from supervisor_middleware.control.selection import Selection
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.generation import Generation
+from supervisor_middleware.model.identifiers import some_of
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
 from supervisor_middleware.model.selectors import Operator, Requirement, Selector, meet
@@ -110,8 +111,7 @@ def no_such(scopes: Sequence[Scope]) -> str:
 
 def listed(scopes: Sequence[Scope]) -> str:
     """Some of their titles: there may be thousands."""
-    more = len(scopes) - _SHOWN
-    return ", ".join(s.title for s in scopes[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return some_of([s.title for s in scopes], limit=_SHOWN)
 
 
 def shown_labels(labels: Mapping[str, str]) -> str:

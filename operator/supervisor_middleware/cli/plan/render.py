@@ -15,6 +15,7 @@ from supervisor_middleware.cli.rendering.forms import Form, write
 from supervisor_middleware.cli.rendering.sizes import counted
 from supervisor_middleware.compiler.differences import Difference
 from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.identifiers import some_of
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.sources.folder import Location
 
@@ -176,9 +177,7 @@ def _value(plan: Plan) -> JsonObject:
 def _annotations(plan: Plan, locate: Locate) -> Iterator[str]:
     """What protects less, what conflicts, and the summary; the rest is for the log."""
     for effect in plan.effects:
-        scopes = ", ".join(effect.titles[:3]) + (
-            f" and {len(effect.titles) - 3} more" if len(effect.titles) > 3 else ""
-        )
+        scopes = some_of(effect.titles, limit=3)
         for row in rows_of(effect.difference) if effect.is_loss and effect.difference is not None else ():
             if row.is_loss:
                 text = " ".join(f"{row.kind} {row.name} {row.text}".split())
