@@ -36,6 +36,7 @@ from supervisor_middleware.registry.catalog import Catalog
 from supervisor_middleware.telemetry import ControlMetrics
 
 _Accepted = Mapping[str, StoredRevision]
+_Revisions = Mapping[str, tuple[StoredRevision, ...]]
 _log = structlog.get_logger(__name__)
 
 
@@ -141,7 +142,8 @@ class Reconciler:
         self._inquiries.pursue(decisions)
         if frozen := await self._commit_registrations(decisions, now=now):
             decisions = await self._decide(snapshot, frozen=frozen)
-        accepted, rollout = await self._commit_policies(snapshot, decisions, now=now)
+        revisions = revisions_by_policy(snapshot)
+        accepted, rollout = await self._commit_policies(snapshot, decisions, revisions, now=now)
         await self._distributor.publish(rollout.generations)
         await self._publications.tell(rollout.generations, snapshot.sandboxes)
         self.has_published.set()
@@ -150,7 +152,7 @@ class Reconciler:
         self._measures.registered(decisions.registry.registrations)
         await self._statuses.write_all(decisions, standings, now=now)
         await self._publish_bundle(snapshot)
-        await self._collect(snapshot, accepted)
+        await self._collect(snapshot, accepted, revisions)
 
     # -------------------------------------------------------------------------------------------------- committing
 
@@ -172,11 +174,11 @@ class Reconciler:
         return frozenset(r.stored.uid for r, is_written in zip(fresh, outcomes, strict=True) if not is_written)
 
     async def _commit_policies(
-        self, snapshot: Snapshot, decisions: Decisions, *, now: datetime
+        self, snapshot: Snapshot, decisions: Decisions, revisions: _Revisions, *, now: datetime
     ) -> tuple[_Accepted, Rollout]:
         """Persist fresh revisions and name them in statuses; what is accepted (by UID) and comes of that."""
         accepted = {p.stored.uid: p.accepted for p in decisions.policies if p.accepted is not None}
-        saved = await self._save(snapshot, decisions)
+        saved = await self._save(decisions, revisions)
         wanted = {**accepted, **saved}
         leaving = self._leaves(decisions, wanted, now=now)
         rollout = await self._roll_out(snapshot, decisions, leaving)
@@ -193,9 +195,8 @@ class Reconciler:
         self._leaving = leaving
         return wanted, rollout
 
-    async def _save(self, snapshot: Snapshot, decisions: Decisions) -> dict[str, StoredRevision]:
+    async def _save(self, decisions: Decisions, revisions: _Revisions) -> dict[str, StoredRevision]:
         """Save fresh revisions; one that cannot be saved leaves its policy on what it has, and the others go on."""
-        revisions = revisions_by_policy(snapshot)
 
         async def save(policy: PolicyDecision) -> StoredRevision | None:
             fresh, known = policy.fresh, revisions.get(policy.stored.uid, ())
@@ -235,9 +236,9 @@ class Reconciler:
             bindings=decisions.registry.bindings,
         )
 
-    async def _collect(self, snapshot: Snapshot, accepted: _Accepted) -> None:
+    async def _collect(self, snapshot: Snapshot, accepted: _Accepted, revisions: _Revisions) -> None:
         needed = frozenset((*(p.uid for p in snapshot.policies), *self._leaving.gone))
-        for stored in surplus(revisions_by_policy(snapshot), accepted=accepted, needed=needed):
+        for stored in surplus(revisions, accepted=accepted, needed=needed):
             try:
                 await self._store.delete_revision(stored.name)
             except SupervisorMiddlewareError as error:
