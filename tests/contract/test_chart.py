@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import yaml
 
 from tests.contract.chart import CHART, Value, values
