@@ -65,9 +65,10 @@ bench: $(READY) ## Benchmarks: one line a figure
 	@$(BIN)/python -m tests.benchmarks
 
 .PHONY: controlplane
-controlplane: $(READY) ## Build etcd, kube-apiserver, kube-controller-manager, kubectl and Helm (cached)
+controlplane: $(READY) ## Build etcd, kube-apiserver, kube-controller-manager, kubectl, Helm and promtool (cached)
 	@$(BIN)/python -m e2e.controlplane.build
 	@$(BIN)/python -m e2e.helm.build
+	@$(BIN)/python -m e2e.promtool.build
 
 .PHONY: kube-up kube-down kube-demo
 kube-up: controlplane ## Start a local API server and write a kubeconfig

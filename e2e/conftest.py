@@ -18,6 +18,7 @@ from e2e.controlplane.build import Binaries, GoMissingError, ensure
 from e2e.controlplane.cluster import Controllers, ControlPlane
 from e2e.harness import Installation
 from e2e.helm.build import ensure as ensure_helm
+from e2e.promtool.build import ensure as ensure_promtool
 from e2e.recipe import Report
 from e2e.services import Host, hosting
 
@@ -37,6 +38,12 @@ def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
     """Helm, built if need be."""
     program = _built(pytestconfig, ensure_helm, what="HELM")
     return Helm(program=program, home=tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def promtool(pytestconfig: pytest.Config) -> Path:
+    """Prometheus' tool for rules, built if need be."""
+    return _built(pytestconfig, ensure_promtool, what="PROMTOOL")
 
 
 @pytest.fixture(scope="session")

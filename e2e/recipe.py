@@ -1,7 +1,8 @@
 """Finds, or builds once, programs from the Go modules that a `go.mod` pins.
 
 Search order: the folder that an environment variable names, then our own cache, then a build with Go. A cache entry
-appears whole or not at all, whoever is killed or builds beside us. Callers: `controlplane/build.py`, `helm/build.py`.
+appears whole or not at all, whoever is killed or builds beside us. Callers: `controlplane/build.py`, `helm/build.py`,
+`promtool/build.py`.
 """
 
 import hashlib
@@ -53,6 +54,7 @@ class Recipe:
         assets: The environment variable that may name a folder with all of them.
         duration: What to expect of a build ("about 5 minutes on 2 cores").
         facts: Linked into the programs: full name of each variable, and its value, from the version.
+        tags: Build tags.
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class Recipe:
     assets: str
     duration: str
     facts: Callable[[str], Mapping[str, str]]
+    tags: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -119,6 +122,7 @@ class Recipe:
             self._ldflags().encode(),
             repr(sorted(_OUR_SETTINGS.items())).encode(),
             f"{platform.system()} {platform.machine()}".encode(),
+            *(tag.encode() for tag in self.tags),
         ):
             recipe.update(hashlib.sha256(part).digest())
         return f"{self.version}-{recipe.hexdigest()[:16]}"
@@ -152,7 +156,8 @@ class Recipe:
     def _build_one(self, go: Path, *, package: str, output: Path, report: Report) -> None:
         begun = time.monotonic()
         report(f"    {output.name:<24} ")
-        command = [str(go), "build", f"-ldflags={self._ldflags()}", "-o", str(output), package]
+        tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        command = [str(go), "build", *tags, f"-ldflags={self._ldflags()}", "-o", str(output), package]
         built = subprocess.run(
             command, cwd=self.folder, env=_environment(), capture_output=True, text=True, check=False
         )
