@@ -1,7 +1,12 @@
 """Options shared by all tests."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# As `smw` itself: gRPC's core writes to stderr when it likes.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 # A busy machine is slow, not wrong.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
