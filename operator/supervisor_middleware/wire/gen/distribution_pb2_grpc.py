@@ -101,6 +101,83 @@ class Enrollment:
             _registered_method=True)
 
 
+class RenewalStub:
+    """Served with mutual TLS, beside discovery: a certificate buys its successor, so that a token is needed once.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Renew = channel.unary_unary(
+                '/supervisor_middleware.distribution.v1alpha1.Renewal/Renew',
+                request_serializer=supervisor__middleware_dot_wire_dot_gen_dot_distribution__pb2.RenewRequest.SerializeToString,
+                response_deserializer=supervisor__middleware_dot_wire_dot_gen_dot_distribution__pb2.EnrollResponse.FromString,
+                _registered_method=True)
+
+
+class RenewalServicer:
+    """Served with mutual TLS, beside discovery: a certificate buys its successor, so that a token is needed once.
+    """
+
+    def Renew(self, request, context):
+        """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
+        sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RenewalServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=supervisor__middleware_dot_wire_dot_gen_dot_distribution__pb2.RenewRequest.FromString,
+                    response_serializer=supervisor__middleware_dot_wire_dot_gen_dot_distribution__pb2.EnrollResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'supervisor_middleware.distribution.v1alpha1.Renewal', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('supervisor_middleware.distribution.v1alpha1.Renewal', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Renewal:
+    """Served with mutual TLS, beside discovery: a certificate buys its successor, so that a token is needed once.
+    """
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/supervisor_middleware.distribution.v1alpha1.Renewal/Renew',
+            supervisor__middleware_dot_wire_dot_gen_dot_distribution__pb2.RenewRequest.SerializeToString,
+            supervisor__middleware_dot_wire_dot_gen_dot_distribution__pb2.EnrollResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class GenerationDiscoveryStub:
     """Served with mutual TLS: the client certificate says whose generation this is.
     """

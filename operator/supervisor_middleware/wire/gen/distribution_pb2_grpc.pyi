@@ -57,6 +57,43 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
 
 def add_EnrollmentServicer_to_server(servicer: EnrollmentServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class RenewalStub:
+    """Served with mutual TLS, beside discovery: a certificate buys its successor, so that a token is needed once."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> RenewalAsyncStub: ...
+    Renew: _grpc.UnaryUnaryMultiCallable[_distribution_pb2.RenewRequest, _distribution_pb2.EnrollResponse]
+    """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
+    sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+    """
+
+@_typing.type_check_only
+class RenewalAsyncStub(RenewalStub):
+    """Served with mutual TLS, beside discovery: a certificate buys its successor, so that a token is needed once."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Renew: _aio.UnaryUnaryMultiCallable[_distribution_pb2.RenewRequest, _distribution_pb2.EnrollResponse]  # type: ignore[assignment]
+    """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
+    sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+    """
+
+class RenewalServicer(metaclass=_abc_1.ABCMeta):
+    """Served with mutual TLS, beside discovery: a certificate buys its successor, so that a token is needed once."""
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _distribution_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_distribution_pb2.EnrollResponse, _abc.Awaitable[_distribution_pb2.EnrollResponse]]:
+        """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
+        sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+        """
+
+def add_RenewalServicer_to_server(servicer: RenewalServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class GenerationDiscoveryStub:
     """Served with mutual TLS: the client certificate says whose generation this is."""
 
