@@ -12,6 +12,7 @@ The rules:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -62,7 +63,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One connected supervisor. `services` are the names of those it sees as not ready."""
+    """One connected supervisor. `services` are the names of those it sees as not ready.
+
+    `incapable` are those of them that answer, and lack something; `reasons` are why it rejected what it was offered
+    last; `since` is when the state was reached.
+    """
 
     key: str
     version: str = ""
@@ -71,7 +76,11 @@ class Record:
     active: str = ""
     rejected: frozenset[str] = frozenset()
     services: tuple[str, ...] = ()
+    incapable: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     trust_bundle: str = ""
+    connected_since: datetime | None = None
+    since: datetime | None = None
 
     def advance(self, event: Event) -> State:
         """The state after `event`.
@@ -108,14 +117,14 @@ class Ledger:
     def connected(self, record: Record) -> Wish | None:
         """A supervisor said hello; what to offer it, if anything."""
         self.records[record.key] = record
-        return self._offer(record.key)
+        return self._offer(record.key, at=record.connected_since)
 
     def disconnected(self, key: str) -> None:
         """Its stream ended."""
         self.records.pop(key, None)
 
-    def wish(self, wishes: Mapping[str, Wish]) -> tuple[tuple[str, Wish], ...]:
-        """Replace all wishes; the offers to send now.
+    def wish(self, wishes: Mapping[str, Wish], *, at: datetime | None = None) -> tuple[tuple[str, Wish], ...]:
+        """Replace all wishes; the offers to send now. `at` is the time.
 
         Raises:
             Bug: a wish breaks rule 1.
@@ -123,22 +132,41 @@ class Ledger:
         if any(_goes_back(self.wishes[key], wish) for key, wish in wishes.items() if key in self.wishes):
             raise Bug("a rank went back, or two generations share one")
         self.wishes = dict(wishes)
-        offers = ((key, self._offer(key)) for key in self.records)
+        offers = ((key, self._offer(key, at=at)) for key in self.records)
         return tuple((key, offer) for key, offer in offers if offer is not None)
 
-    def reported(self, key: str, event: Event, *, digest: str, services: tuple[str, ...] = ()) -> Wish | None:
-        """A connected supervisor answered; the next offer for it, if anything newer is wished."""
+    def reported(
+        self,
+        key: str,
+        event: Event,
+        *,
+        digest: str,
+        services: tuple[str, ...] = (),
+        incapable: tuple[str, ...] = (),
+        reasons: tuple[str, ...] = (),
+        at: datetime | None = None,
+    ) -> Wish | None:
+        """A connected supervisor answered; the next offer for it, if anything newer is wished. `at` is the time."""
         record = self.records[key]
         is_answer = record.offered is not None and record.offered.digest == digest
         if event is Event.ACTIVE:
             record = replace(record, active=digest)
         if is_answer and (record.state, event) in TRANSITIONS:
             rejected = record.rejected | {digest} if event is Event.REJECTED else record.rejected
-            record = replace(record, state=record.advance(event), rejected=rejected, services=services)
+            state = record.advance(event)
+            record = replace(
+                record,
+                state=state,
+                rejected=rejected,
+                services=services,
+                incapable=incapable,
+                reasons=reasons,
+                since=record.since if state is record.state else at,
+            )
         elif event is Event.ACTIVE and record.state not in _UNSETTLED:
-            record = replace(record, services=services)
+            record = replace(record, services=services, incapable=incapable)
         self.records[key] = record
-        return self._offer(key)
+        return self._offer(key, at=at)
 
     def view(self, key: str, *, digest: str) -> View:
         """How the supervisor of one sandbox stands with the generation `digest`."""
@@ -154,7 +182,7 @@ class Ledger:
             state = record.state if is_offered else State.IDLE
         return View(is_connected=True, state=state, is_active=state is State.ACTIVE, services=record.services)
 
-    def _offer(self, key: str) -> Wish | None:
+    def _offer(self, key: str, *, at: datetime | None) -> Wish | None:
         record, wish = self.records[key], self.wishes.get(key)
         if wish is None or wish.digest in record.rejected or record.state is State.OFFERED:
             return None
@@ -162,7 +190,7 @@ class Ledger:
         heading_for = record.offered.digest if record.offered is not None and is_unsettled else record.active
         if heading_for == wish.digest:
             return None
-        self.records[key] = replace(record, state=record.advance(Event.OFFER), offered=wish)
+        self.records[key] = replace(record, state=record.advance(Event.OFFER), offered=wish, since=at)
         return wish
 
 

@@ -19,11 +19,15 @@ MAX_LISTED: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A report about a generation; `services` are those not ready, `reasons` why it was rejected."""
+    """A report about a generation; `services` are those not ready, `reasons` why it was rejected.
+
+    `incapable` are those of the services that answer, and lack something.
+    """
 
     event: Event
     digest: str
     services: tuple[str, ...] = ()
+    incapable: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
 
 
@@ -55,19 +59,23 @@ def answer_of(report: pb.SupervisorReport) -> Answer | None:
             reasons = _reasons(report.rejected.reasons)
             answer = Answer(event=Event.REJECTED, digest=_digest(report.rejected.digest), reasons=reasons)
         case "not_ready":
-            services = _not_ready(report.not_ready.services)
-            answer = Answer(event=Event.NOT_READY, digest=_digest(report.not_ready.digest), services=services)
+            answer = _of_services(Event.NOT_READY, report.not_ready.digest, report.not_ready.services)
         case "active":
-            services = _not_ready(report.active.services)
-            answer = Answer(event=Event.ACTIVE, digest=_digest(report.active.digest), services=services)
+            answer = _of_services(Event.ACTIVE, report.active.digest, report.active.services)
         case _:
             return None
     return answer if answer.digest else None
 
 
-def _not_ready(services: Iterable[pb.ServiceStatus]) -> tuple[str, ...]:
-    names = (status_text(s.name) for s in services if s.state != pb.SERVICE_STATE_READY)
-    return tuple(dict.fromkeys(names))[:MAX_LISTED]
+def _of_services(event: Event, digest: str, services: Iterable[pb.ServiceStatus]) -> Answer:
+    states = {status_text(s.name): s.state for s in services if s.state != pb.SERVICE_STATE_READY}
+    names = tuple(states)[:MAX_LISTED]
+    return Answer(
+        event=event,
+        digest=_digest(digest),
+        services=names,
+        incapable=tuple(n for n in names if states[n] == pb.SERVICE_STATE_INCAPABLE),
+    )
 
 
 def _reasons(numbers: Iterable[int]) -> tuple[str, ...]:
