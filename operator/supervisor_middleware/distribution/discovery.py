@@ -8,8 +8,8 @@ that is gone is closed.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final, NoReturn, TypeAlias
 
 import grpc
@@ -18,7 +18,8 @@ import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
 from supervisor_middleware.audit.events import Event as Audited
-from supervisor_middleware.distribution.ledger import Event, Ledger, View, Wish
+from supervisor_middleware.distribution.attendance import Attendance, Leaf, Visits, leaf_of
+from supervisor_middleware.distribution.ledger import Event, Ledger, Record, View, Wish
 from supervisor_middleware.distribution.offers import Offers
 from supervisor_middleware.distribution.reports import Answer, answer_of, parse_report, record_of
 from supervisor_middleware.distribution.streams import NOT_LEADING, End, Stream
@@ -53,6 +54,15 @@ class Patience:
     hello: timedelta = timedelta(seconds=10)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What one supervisor should run, what it said while it is connected, and what of its visits is known."""
+
+    desired: Wish | None
+    record: Record | None
+    visits: Visits | None
+
+
 def supervisor_key(identity: SandboxIdentity) -> str:
     """The ledger's key: the Pod's UID, or the sandbox's name for one that joined without a Pod."""
     if identity.pod_uid.startswith(JOINED_PREFIX):
@@ -74,10 +84,11 @@ class Discovery:
         audit: Callable[[Audited], None] = lambda _: None,
         leads: Callable[[], bool] = lambda: True,
         patience: Patience = Patience(),
+        now: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         """`changed` is called whenever a supervisor's standing changed; `audit` takes audit events.
 
-        Nothing is said to anybody unless `leads`.
+        Nothing is said to anybody unless `leads`. Without `now` no ages are known.
         """
         self._trust_domain = trust_domain
         self._changed = changed
@@ -85,12 +96,14 @@ class Discovery:
         self._audit = audit
         self._leads = leads
         self._patience = patience
+        self._now = now
         self._offers = Offers(epoch=epoch, trust_bundle=trust_bundle)
         self._ledger = Ledger()
         self._streams: dict[str, Stream] = {}
         self._open_calls: Counter[str] = Counter()
         self._names: dict[str, str] = {}
         self._told: dict[str, str] = {}
+        self._attendance = Attendance()
         self._published = asyncio.Condition()
 
     @property
@@ -101,18 +114,27 @@ class Discovery:
     async def publish(self, generations: Mapping[str, Sealed]) -> None:
         """Make `generations` (by supervisor key) what every sandbox should run; others lose their stream."""
         wishes = self._offers.replace(generations)
-        for key, wish in self._ledger.wish(wishes):
+        for key, wish in self._ledger.wish(wishes, at=self._now()):
             self._send(key, wish)
         for key in [k for k in self._streams if k not in wishes]:
             self._streams[key].close(_GONE)
             self._leave(key, self._streams[key])
         self._told = {key: digest for key, digest in self._told.items() if key in wishes}
+        self._attendance.keep(wishes)
         async with self._published:
             self._published.notify_all()
 
     def view(self, key: str, *, digest: str) -> View:
         """How a supervisor stands with a generation, published already or not."""
         return self._ledger.view(key, digest=digest)
+
+    def standing(self, key: str) -> Standing:
+        """All that is known of one supervisor."""
+        return Standing(
+            desired=self._ledger.wishes.get(key),
+            record=self._ledger.records.get(key),
+            visits=self._attendance.of(key),
+        )
 
     def states(self) -> Mapping[str, int]:
         """How many supervisors are in which state."""
@@ -132,26 +154,26 @@ class Discovery:
     async def _watch(self, reports: AsyncIterator[bytes], context: _Context) -> None:
         if not self._leads():
             await _abort(context, NOT_LEADING)
-        identity = await self._identify(context)
+        identity, leaf = await self._identify(context)
         key = supervisor_key(identity)
         if self._open_calls[key] >= MAX_STREAMS:
             await _abort(context, _TOO_MANY)
         self._open_calls[key] += 1
         try:
             self._names[key] = f"Sandbox {identity.namespace}/{identity.sandbox}"
-            await self._follow(key, reports, context)
+            await self._follow(key, leaf, reports, context)
         finally:
             self._open_calls[key] -= 1
             if not self._open_calls[key]:
                 del self._open_calls[key]
                 self._names.pop(key, None)
 
-    async def _follow(self, key: str, reports: AsyncIterator[bytes], context: _Context) -> None:
+    async def _follow(self, key: str, leaf: Leaf, reports: AsyncIterator[bytes], context: _Context) -> None:
         await self._await_sandbox(key, context)
         hello = await self._hello(reports, context)
         if key not in self._ledger.wishes:
             await _abort(context, _GONE)
-        stream = self._open(key, hello)
+        stream = self._open(key, hello, leaf)
         reading = asyncio.create_task(self._read(key, stream, reports))
         try:
             end = await stream.serve(context.write, leads=self._leads)
@@ -161,11 +183,11 @@ class Discovery:
         if end is not _HALF_CLOSED:
             await _abort(context, end)
 
-    async def _identify(self, context: _Context) -> SandboxIdentity:
+    async def _identify(self, context: _Context) -> tuple[SandboxIdentity, Leaf]:
         # gRPC verified the chain; which sandbox it names is ours to read.
-        certificates = context.auth_context().get("x509_pem_cert", ())
+        certificate = b"".join(context.auth_context().get("x509_pem_cert", ()))
         try:
-            return sandbox_identity(b"".join(certificates), trust_domain=self._trust_domain)
+            return sandbox_identity(certificate, trust_domain=self._trust_domain), leaf_of(certificate)
         except Untrusted as error:
             _log.warning("refused a supervisor", reason=str(error))
             await _abort(context, _NOT_OURS)
@@ -188,11 +210,13 @@ class Discovery:
             await _abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, "the first report must be hello"))
         return report.hello
 
-    def _open(self, key: str, hello: pb.Hello) -> Stream:
+    def _open(self, key: str, hello: pb.Hello, leaf: Leaf) -> Stream:
         if key in self._streams:
             self._streams[key].close(_TAKEN_OVER)
         stream = self._streams[key] = Stream()
-        record = record_of(key, hello)
+        now = self._now()
+        record = replace(record_of(key, hello), connected_since=now, since=now)
+        self._attendance.came(key, leaf)
         wish = self._ledger.connected(record)
         if wish is not None:
             self._send(key, wish)
@@ -205,6 +229,7 @@ class Discovery:
         if self._streams.get(key) is stream:
             del self._streams[key]
             self._ledger.disconnected(key)
+            self._attendance.left(key, at=self._now())
             self._changed()
 
     async def _read(self, key: str, stream: Stream, reports: AsyncIterator[bytes]) -> None:
@@ -223,7 +248,15 @@ class Discovery:
 
     def _take(self, key: str, answer: Answer) -> None:
         before = self._ledger.records[key]
-        wish = self._ledger.reported(key, answer.event, digest=answer.digest, services=answer.services)
+        wish = self._ledger.reported(
+            key,
+            answer.event,
+            digest=answer.digest,
+            services=answer.services,
+            incapable=answer.incapable,
+            reasons=answer.reasons,
+            at=self._now(),
+        )
         if wish is not None:
             self._send(key, wish)
         after = self._ledger.records[key]
