@@ -19,19 +19,21 @@ import grpc.aio
 from supervisor_middleware.model.generation import Generation, seal
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credentials import Credentials
-from supervisor_middleware.pki.spiffe import SandboxIdentity
+from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as rpc
 
 WAIT = 5.0
 
 
-class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer):
+class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer, rpc.RenewalServicer):
     def __init__(self, authority: Authority, identity: SandboxIdentity) -> None:
         self.authority = authority
         self.identity = identity
         self.valid_tokens: set[str] = {"good"}
         self.tokens: list[str] = []
+        self.renewals: list[SandboxIdentity] = []
+        self.renewal_refusal: grpc.StatusCode | None = None
         self.hellos: list[pb.Hello] = []
         self.reports: list[pb.SupervisorReport] = []
         self.addresses: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer):
         pair = (own.private_key_pem.reveal(), own.certificate_chain_pem)
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         rpc.add_GenerationDiscoveryServicer_to_server(operator, server)
+        rpc.add_RenewalServicer_to_server(operator, server)
         mutual = grpc.ssl_server_credentials(
             [pair], root_certificates=authority.certificate_pem, require_client_auth=True
         )
@@ -120,7 +123,17 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer):
         self.tokens.append(request.token)
         if request.token not in self.valid_tokens:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token does not prove a live sandbox")
-        issued = self.authority.issue_supervisor(request.csr_pem, identity=self.identity, now=datetime.now(UTC))
+        return self._issue(request.csr_pem)
+
+    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.EnrollResponse:  # noqa: N802
+        certificate = b"".join(context.auth_context()["x509_pem_cert"])
+        self.renewals.append(sandbox_identity(certificate, trust_domain=self.authority.trust_domain))
+        if self.renewal_refusal is not None:
+            await context.abort(self.renewal_refusal, "no")
+        return self._issue(request.csr_pem)
+
+    def _issue(self, csr_pem: bytes) -> pb.EnrollResponse:
+        issued = self.authority.issue_supervisor(csr_pem, identity=self.identity, now=datetime.now(UTC))
         return pb.EnrollResponse(
             certificate_chain_pem=issued.certificate_chain_pem,
             trust_bundle_pem=self.authority.certificate_pem,

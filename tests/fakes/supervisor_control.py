@@ -23,6 +23,7 @@ from supervisor_middleware.supervisor.identity import Surroundings as IdentitySu
 from supervisor_middleware.supervisor.keeper import Keeper, Surroundings
 from supervisor_middleware.supervisor.persistence import Persistence
 from supervisor_middleware.supervisor.preparation import Preparer
+from supervisor_middleware.supervisor.renewal import Renewer
 from supervisor_middleware.supervisor.runtime import Evaluator, Runtime
 from supervisor_middleware.supervisor.store import Writer, open_store
 from supervisor_middleware.supervisor.subscriber import Operator, Subscriber
@@ -55,6 +56,9 @@ class RunningSupervisor:
                     trust=trust,
                     owner=str(owner),
                     token_file=folder / "token",
+                ),
+                renewer=Renewer(
+                    addresses=operator.addresses, trust_domain=TRUST_DOMAIN, trust=trust, owner=str(owner)
                 ),
                 trust=trust,
                 audit=self.audited.append,

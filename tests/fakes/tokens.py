@@ -11,6 +11,7 @@ class FakeReviewer:
         self.tokens = dict(tokens)
         self.is_away = False
         self.error: Exception | None = None
+        self.gone = set[SandboxIdentity]()
 
     async def review(self, token: str) -> SandboxIdentity:
         if self.error is not None:
@@ -20,3 +21,11 @@ class FakeReviewer:
         if token not in self.tokens:
             raise Untrusted("no such token")
         return self.tokens[token]
+
+    async def vouch(self, identity: SandboxIdentity) -> None:
+        if self.error is not None:
+            raise self.error
+        if self.is_away:
+            raise Unavailable("the API server is away")
+        if identity in self.gone:
+            raise Untrusted("no such Pod")

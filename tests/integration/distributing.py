@@ -14,11 +14,14 @@ import pytest
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.distribution.discovery import SERVICE, Discovery, Patience
 from supervisor_middleware.distribution.enrollment import Enrollment
+from supervisor_middleware.distribution.issuance import Issuer
+from supervisor_middleware.distribution.renewal import Renewal
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.model.generation import Sealed, seal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.pki.spiffe import SandboxIdentity, operator_server_name
 from supervisor_middleware.telemetry import ControlMetrics
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
@@ -61,6 +64,7 @@ class Operator:
         self.current = AUTHORITY.issue_operator(namespace="system", now=NOW)
         self.changes = 0
         self.is_leading = True
+        self.now = NOW
         self.metrics = ControlMetrics()
         self.audited = list[Event]()
         self.bundle = AUTHORITY.certificate_pem
@@ -75,15 +79,16 @@ class Operator:
             leads=lambda: self.is_leading,
             patience=patience,
         )
-        self.enrollment = Enrollment(
+        self.issuer = Issuer(
             authority=lambda: AUTHORITY,
-            reviewer=self.reviewer,
             trust_bundle=lambda: self.bundle,
             leaf_lifetime=timedelta(hours=1),
-            now=lambda: NOW,
+            now=lambda: self.now,
             emit=self.audited.append,
             leads=lambda: self.is_leading,
         )
+        self.enrollment = Enrollment(self.issuer, reviewer=self.reviewer)
+        self.renewal = Renewal(self.issuer, vouching=self.reviewer, trust_domain=TRUST_DOMAIN)
         self.port = 0
         self.enrollment_port = 0
 
@@ -101,6 +106,7 @@ async def an_operator(*, patience: Patience = PATIENCE) -> AsyncIterator[Operato
     )
     servers = grpc.aio.server(options=options), grpc.aio.server(options=options)
     servers[0].add_generic_rpc_handlers((operator.discovery.handler(),))
+    rpc.add_RenewalServicer_to_server(operator.renewal, servers[0])
     rpc.add_EnrollmentServicer_to_server(operator.enrollment, servers[1])
     kinds = ClientCertificate.REQUIRED, ClientCertificate.NOT_ASKED
     operator.port, operator.enrollment_port = (
@@ -224,6 +230,28 @@ async def enroll(operator: Operator, csr: bytes, token: str) -> pb.EnrollRespons
         stub: Any = rpc.EnrollmentStub(channel)
         response: pb.EnrollResponse = await stub.Enroll(pb.EnrollRequest(csr_pem=csr, token=token), timeout=WAIT)
         return response
+
+
+async def renew(operator: Operator, csr: bytes, client: Credentials | None) -> pb.EnrollResponse:
+    async with a_channel(operator.port, client) as channel:
+        stub: Any = rpc.RenewalStub(channel)
+        response: pb.EnrollResponse = await stub.Renew(pb.RenewRequest(csr_pem=csr), timeout=WAIT)
+        return response
+
+
+async def renewal_refusal(operator: Operator, csr: bytes, client: Credentials | None) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await renew(operator, csr, client)
+    return caught.value
+
+
+def bought(response: pb.EnrollResponse, key: SecretBytes) -> Credentials:
+    """What a supervisor makes of an answer."""
+    return Credentials(
+        certificate_chain_pem=response.certificate_chain_pem,
+        private_key_pem=key,
+        trust_bundle_pem=response.trust_bundle_pem,
+    )
 
 
 async def enrolment_refusal(operator: Operator, csr: bytes, token: str) -> grpc.aio.AioRpcError:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -11,6 +12,7 @@ import pytest
 from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.bundles import bundle_digest
+from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, STRANGER, a_generation, a_service
 from tests.fakes.echo_service import EchoService
@@ -65,9 +67,10 @@ async def test_a_refused_token_is_tried_again_and_read_anew(tmp_path: Path, oper
 
 
 async def test_an_identity_that_the_operator_refuses_is_enrolled_anew(tmp_path: Path, operator: FakeOperator) -> None:
-    operator.refusal = grpc.StatusCode.UNAUTHENTICATED
+    operator.refusal = operator.renewal_refusal = grpc.StatusCode.UNAUTHENTICATED
     async with a_supervisor(tmp_path, operator):
         await eventually(lambda: len(operator.tokens) > 1)
+        assert set(operator.renewals) == {operator.identity}
         operator.refusal = None
         await eventually(lambda: len(operator.hellos) == 1)
 
@@ -139,6 +142,49 @@ async def test_a_certificate_for_another_sandbox_is_refused(tmp_path: Path, oper
         before = supervisor.identity.credentials.value
         operator.identity = an_identity(sandbox="other")
         supervisor.identity.refused()
-        await eventually(lambda: len(operator.tokens) > 1)
+        await eventually(lambda: operator.renewals != [])
         await asyncio.sleep(0.1)
         assert supervisor.identity.credentials.value is before
+
+
+async def test_a_certificate_buys_its_successor_without_a_token(tmp_path: Path, operator: FakeOperator) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await eventually(lambda: len(operator.hellos) == 1)
+        before = supervisor.identity.credentials.value
+        (tmp_path / "token").unlink()
+        supervisor.identity.refused()
+        await eventually(lambda: len(operator.hellos) == 2)
+        after = supervisor.identity.credentials.value
+        assert before is not None
+        assert after is not None
+        assert after.private_key_pem != before.private_key_pem
+    assert operator.renewals == [operator.identity]
+    assert operator.tokens == ["good"]
+
+
+async def test_an_operator_that_knows_no_renewal_is_asked_with_the_token(
+    tmp_path: Path, operator: FakeOperator
+) -> None:
+    operator.renewal_refusal = grpc.StatusCode.UNIMPLEMENTED
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await eventually(lambda: len(operator.hellos) == 1)
+        supervisor.identity.refused()
+        await eventually(lambda: len(operator.tokens) == 2)
+        await eventually(lambda: len(operator.hellos) == 2)
+
+
+async def test_an_operator_that_is_away_costs_no_token(tmp_path: Path, operator: FakeOperator) -> None:
+    operator.renewal_refusal = grpc.StatusCode.UNAVAILABLE
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        await eventually(lambda: len(operator.hellos) == 1)
+        for expected in range(1, 4):
+            supervisor.identity.refused()
+            await eventually(partial(_reached, operator.renewals, expected))
+        assert operator.tokens == ["good"]
+        operator.renewal_refusal = None
+        supervisor.identity.refused()
+        await eventually(lambda: len(operator.hellos) == 2)
+
+
+def _reached(renewals: list[SandboxIdentity], count: int) -> bool:
+    return len(renewals) >= count

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
@@ -17,6 +18,7 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import supervisor_id
 from supervisor_middleware.supervisor.enrollment import Enroller
 from supervisor_middleware.supervisor.identity import Identity, Surroundings
+from supervisor_middleware.supervisor.renewal import RenewalRefused
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle, is_issued_by
 from tests.pki.builders import NOW, TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
 
@@ -60,10 +62,24 @@ class PaperEnroller:
         return supervisor_credentials(self.authority, now=self.clock.time)
 
 
+class PaperRenewer:
+    def __init__(self, enroller: PaperEnroller) -> None:
+        self.enroller = enroller
+        self.problem: Exception | None = None
+        self.shown: list[Credentials] = []
+
+    async def renew(self, current: Credentials, *, attempt: int) -> Credentials:
+        self.shown.append(current)
+        if self.problem is not None:
+            raise self.problem
+        return supervisor_credentials(self.enroller.authority, now=self.enroller.clock.time)
+
+
 class World:
     def __init__(self, folder: Path) -> None:
         self.clock = SetClock()
         self.enroller = PaperEnroller(self.clock)
+        self.renewer = PaperRenewer(self.enroller)
         self.audited: list[Event] = []
         self.directory = folder / "identity"
         self.bundle = folder / "bundle.pem"
@@ -75,6 +91,7 @@ class World:
             Surroundings(
                 directory=self.directory,
                 enroller=self.enroller,
+                renewer=self.renewer,
                 trust=TrustBundle(self.bundle),
                 audit=audit,
                 clock=self.clock,
@@ -124,15 +141,15 @@ async def test_good_credentials_are_taken_from_the_directory(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    ("later", "change"),
+    ("later", "change", "enrolments"),
     [
-        (timedelta(hours=13), ChangeKind.CREDENTIALS_ROTATED),
+        (timedelta(hours=13), ChangeKind.CREDENTIALS_ROTATED, 0),
         # One that is expired proves nothing any more.
-        (timedelta(days=3), ChangeKind.CREDENTIALS_ISSUED),
+        (timedelta(days=3), ChangeKind.CREDENTIALS_ISSUED, 1),
     ],
 )
-async def test_a_certificate_past_half_its_life_or_expired_is_replaced(
-    world: World, later: timedelta, change: ChangeKind
+async def test_a_certificate_past_half_its_life_is_renewed_and_an_expired_one_is_enrolled_anew(
+    world: World, later: timedelta, change: ChangeKind, enrolments: int
 ) -> None:
     write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
     world.clock.time = NOW + later
@@ -141,6 +158,7 @@ async def test_a_certificate_past_half_its_life_or_expired_is_replaced(
         assert identity.credentials.value is not None
         assert identity.credentials.value.expires_at > stored.expires_at
     assert [e.kind for e in world.audited if isinstance(e, Changed)] == [change]
+    assert (len(world.enroller.attempts), len(world.renewer.shown)) == (enrolments, 1 - enrolments)
 
 
 async def test_another_sandboxs_or_broken_credentials_are_not_used(world: World) -> None:
@@ -156,37 +174,62 @@ async def test_another_sandboxs_or_broken_credentials_are_not_used(world: World)
 async def test_a_failed_renewal_keeps_what_is_there_and_is_tried_again(world: World) -> None:
     write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
     world.clock.time = NOW + timedelta(hours=13)
-    world.enroller.problem = Unavailable("away")
+    world.renewer.problem = Unavailable("away")
     async with world.running() as identity:
-        await settle(lambda: len(world.enroller.attempts) > 3)
+        await settle(lambda: len(world.renewer.shown) > 3)
         assert identity.credentials.value == stored
         assert world.clock.slept[:3] == sorted(world.clock.slept[:3])
-        world.enroller.problem = None
+        # Whoever is away is no reason to spend a token.
+        assert world.enroller.attempts == []
+        world.renewer.problem = None
         await settle(lambda: identity.credentials.value != stored)
         assert identity.credentials.value != stored
 
 
+async def test_a_certificate_that_is_not_renewed_is_replaced_by_the_token(world: World) -> None:
+    write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
+    world.clock.time = NOW + timedelta(hours=13)
+    world.renewer.problem = RenewalRefused("no")
+    async with world.running() as identity:
+        await settle(lambda: identity.credentials.value != stored)
+        assert identity.credentials.value != stored
+    assert (world.renewer.shown, world.enroller.attempts) == ([stored], [0])
+
+
 async def test_without_a_token_a_valid_certificate_is_used_to_its_end(world: World) -> None:
-    write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
     world.enroller.can_enroll = False
+    world.enroller.problem = InvalidInput("no token")
+    world.renewer.problem = RenewalRefused("no")
     world.clock.time = NOW + timedelta(hours=20)
     async with world.running() as identity:
-        identity.refused()
-        await settle()
+        await settle(lambda: len(world.renewer.shown) > 2)
         assert world.enroller.attempts == []
+        assert identity.credentials.value == stored
         world.clock.time = NOW + timedelta(hours=25)
         await settle(lambda: world.enroller.attempts != [])
         assert world.enroller.attempts != []
 
 
+async def test_a_problem_is_told_once_however_often_it_is_met(world: World) -> None:
+    world.enroller.problem = Untrusted("no")
+    with capture_logs() as logs:
+        async with world.running():
+            await settle(lambda: len(world.enroller.attempts) > 3)
+            world.enroller.problem = Unavailable("away")
+            await settle(lambda: len(world.enroller.attempts) > 6)
+    assert [entry["reason"] for entry in logs if entry["log_level"] == "error"] == ["no", "away"]
+
+
 async def test_a_refusal_by_the_operator_leads_to_one_attempt(world: World) -> None:
     write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    world.renewer.problem = RenewalRefused("no")
     world.enroller.problem = Untrusted("no")
     async with world.running() as identity:
         await settle()
         identity.refused()
         await settle()
-        assert world.enroller.attempts == [0]
+        assert (len(world.renewer.shown), world.enroller.attempts) == (1, [0])
 
 
 async def test_a_certificate_whose_root_left_the_bundle_is_replaced_once_a_bundle(world: World) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import grpc.aio
 import structlog
@@ -18,6 +18,8 @@ from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
 from supervisor_middleware.distribution.discovery import Discovery
 from supervisor_middleware.distribution.enrollment import Enrollment, TokenReviewer
+from supervisor_middleware.distribution.issuance import Issuer
+from supervisor_middleware.distribution.renewal import Renewal, Vouching
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
@@ -42,6 +44,10 @@ _DRAIN: Final = 2.0
 _log = structlog.get_logger(__name__)
 
 
+class Reviewer(TokenReviewer, Vouching, Protocol):
+    """Says who a token proves, and whether who proved itself still lives."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the operator and standalone hand in. `leads` is asked before anything is said to a supervisor."""
@@ -49,7 +55,7 @@ class Parts:
     replica: Replica
     source: Source
     store: Store
-    reviewer: TokenReviewer
+    reviewer: Reviewer
     epoch: int
     emit: Callable[[Event], None]
     leads: Callable[[], bool] = lambda: True
@@ -129,15 +135,16 @@ class ControlPlane:
     async def _serve(self) -> None:
         parts, replica, settings = self._parts, self._parts.replica, self._settings
         await self.reconciler.has_published.wait()
-        enrollment = Enrollment(
+        issuer = Issuer(
             authority=lambda: replica.authority,
-            reviewer=parts.reviewer,
             trust_bundle=replica.trust_bundle,
             leaf_lifetime=settings.leaf_lifetime,
             now=utc_now,
             emit=parts.emit,
             leads=parts.leads,
         )
+        enrollment = Enrollment(issuer, reviewer=parts.reviewer)
+        renewal = Renewal(issuer, vouching=parts.reviewer, trust_domain=settings.trust_domain)
         async with (
             self._server(settings.enrollment_port, client_certificate=ClientCertificate.NOT_ASKED) as (enrol, first),
             self._server(settings.discovery_port, client_certificate=ClientCertificate.REQUIRED) as (
@@ -146,6 +153,7 @@ class ControlPlane:
             ),
         ):
             pb_grpc.add_EnrollmentServicer_to_server(enrollment, enrol)
+            pb_grpc.add_RenewalServicer_to_server(renewal, discover)
             discover.add_generic_rpc_handlers((self.discovery.handler(),))
             await enrol.start()
             await discover.start()

@@ -15,14 +15,13 @@ import structlog
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.apps.health import Probes, serving_health
+from supervisor_middleware.apps.joins import Joins
 from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.errors import InvalidInput, Untrusted
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.violation import Report
-from supervisor_middleware.pki.spiffe import SandboxIdentity
-from supervisor_middleware.pki.store import join_tokens, load_or_create_authority
-from supervisor_middleware.pki.tokens import JoinTokenRefused
+from supervisor_middleware.pki.store import load_or_create_authority
 from supervisor_middleware.settings import StandaloneSettings
 from supervisor_middleware.sources.folder import FolderSource
 from supervisor_middleware.sources.state import StateStore
@@ -31,29 +30,6 @@ from supervisor_middleware.telemetry import ControlMetrics
 NAMESPACE: Final = "standalone"
 """Stands in the operator's SPIFFE ID, where a cluster has its namespace."""
 _log = structlog.get_logger(__name__)
-
-
-class JoinTokenReviewer:
-    """Checks join tokens against the ledger in the state directory; each is good once."""
-
-    def __init__(self, state: Path) -> None:
-        """`state` is where `smw token create` keeps them."""
-        self._state = state
-
-    async def review(self, token: str) -> SandboxIdentity:
-        """The sandbox a token is for, which spends it.
-
-        Raises:
-            Untrusted: the token is unknown, spent or expired.
-        """
-        return await asyncio.to_thread(self._redeem, token)
-
-    def _redeem(self, token: str) -> SandboxIdentity:
-        try:
-            with join_tokens(self._state) as tokens:
-                return tokens.redeem(token, utc_now())
-        except JoinTokenRefused as error:
-            raise Untrusted(f"join token: {error.reason}") from error
 
 
 class _Told:
@@ -99,12 +75,13 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())
         replica = Replica(settings, namespace=NAMESPACE, authority=authority, metrics=ControlMetrics())
         stack.push_async_callback(replica.aclose)
+        joins = Joins(settings.state, snapshot=folder_source.snapshot)
         control_plane = ControlPlane(
             Parts(
                 replica=replica,
                 source=source,
                 store=store,
-                reviewer=JoinTokenReviewer(settings.state),
+                reviewer=joins,
                 epoch=max(snapshot.highest_epoch + 1, int(time.time())),
                 emit=sink.emit,
             )

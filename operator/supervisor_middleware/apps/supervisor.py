@@ -47,6 +47,7 @@ from supervisor_middleware.supervisor.identity import Surroundings as IdentitySu
 from supervisor_middleware.supervisor.keeper import Keeper, Surroundings
 from supervisor_middleware.supervisor.persistence import Persistence
 from supervisor_middleware.supervisor.preparation import Preparer
+from supervisor_middleware.supervisor.renewal import Renewer
 from supervisor_middleware.supervisor.runtime import Evaluator, Runtime
 from supervisor_middleware.supervisor.store import Store, open_store
 from supervisor_middleware.supervisor.subscriber import Operator, Subscriber
@@ -97,6 +98,12 @@ class _Supervisor:
                     trust=trust,
                     owner=str(owner),
                     token_file=settings.token_file,
+                ),
+                renewer=Renewer(
+                    addresses=_addresses(settings.operators, settings.discovery_port),
+                    trust_domain=settings.trust_domain,
+                    trust=trust,
+                    owner=str(owner),
                 ),
                 trust=trust,
                 audit=self._sink.emit,

@@ -1,4 +1,4 @@
-"""`smw token create`: one join token for one sandbox, from the state directory of a standalone control plane."""
+"""`smw token`: join tokens of a standalone control plane, from its state directory: create one, end a sandbox's."""
 
 import secrets
 from pathlib import Path
@@ -15,14 +15,35 @@ def create(sandbox: str, *, state: Path, lifetime: str) -> str:
     Raises:
         InvalidInput: the name, the lifetime or the state directory is no good.
     """
-    namespace, _, name = sandbox.partition("/")
-    if not namespace or not name:
-        raise InvalidInput("a sandbox is named NAMESPACE/NAME, for example quickstart/agent")
-    if not state.is_dir():
-        raise InvalidInput(f"{state}: no standalone control plane keeps its state here; start smw standalone first")
+    namespace, name = _sandbox(sandbox)
+    _require_state(state)
     try:
         valid_for = parse_deadline(lifetime)
     except ValueError as error:
         raise InvalidInput(f"--lifetime {error}") from None
     with join_tokens(state) as tokens:
         return tokens.issue(namespace, name, now=utc_now(), lifetime=valid_for, secret=secrets.token_bytes(32))
+
+
+def revoke(sandbox: str, *, state: Path) -> int:
+    """End every token and every join of `namespace/name`; how many there were.
+
+    Raises:
+        InvalidInput: the name or the state directory is no good.
+    """
+    namespace, name = _sandbox(sandbox)
+    _require_state(state)
+    with join_tokens(state) as tokens:
+        return tokens.revoke(namespace, name, utc_now())
+
+
+def _sandbox(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name:
+        raise InvalidInput("a sandbox is named NAMESPACE/NAME, for example quickstart/agent")
+    return namespace, name
+
+
+def _require_state(state: Path) -> None:
+    if not state.is_dir():
+        raise InvalidInput(f"{state}: no standalone control plane keeps its state here; start smw standalone first")

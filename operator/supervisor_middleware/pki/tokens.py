@@ -3,12 +3,14 @@
 A token is `smw-join.<id>.<secret>` and buys one certificate for one sandbox. Only a SHA-256 of it is kept (its secret
 is random, so a slow hash gains nothing). Persist the ledger after `redeem` and *before* the certificate is handed
 out: a crash in between costs a token, the other order would sell it twice.
+
+What was joined stands until it is revoked, or its sandbox joins again: then it can neither renew nor connect.
 """
 
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -22,7 +24,7 @@ JOINED_PREFIX: Final = "join-"
 """Begins what stands in for the Pod UID of a supervisor that joined without a Pod."""
 MIN_SECRET_BYTES: Final = 16
 RETENTION: Final = timedelta(days=7)
-"""How long a spent or expired token is remembered, so that our log can tell "used" from "never existed"."""
+"""How long a token that can serve nobody is remembered, so that our log can tell "used" from "never existed"."""
 
 _ID_DIGITS: Final = 16
 _MAX_TOKEN: Final = 256
@@ -36,6 +38,7 @@ class Refusal(StrEnum):
     UNKNOWN = "unknown"
     USED = "used"
     EXPIRED = "expired"
+    REVOKED = "revoked"
 
 
 class JoinTokenRefused(Untrusted):
@@ -53,8 +56,16 @@ class _Entry:
     sandbox: str
     expires_at: datetime
     used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether somebody joined by it and may go on."""
+        return self.used_at is not None and self.revoked_at is None
 
     def refusal(self, now: datetime) -> Refusal | None:
+        if self.revoked_at is not None:
+            return Refusal.REVOKED
         if self.used_at is not None:
             return Refusal.USED
         return Refusal.EXPIRED if now >= self.expires_at else None
@@ -83,7 +94,7 @@ class JoinTokens:
         _identity(token_id, namespace=namespace, sandbox=sandbox)
         token = f"{PREFIX}.{token_id}.{base64.urlsafe_b64encode(secret).decode().rstrip('=')}"
         entry = _Entry(sha256=_hash(token), namespace=namespace, sandbox=sandbox, expires_at=now + lifetime)
-        kept = {key: old for key, old in self._entries.items() if now < old.expires_at + RETENTION}
+        kept = {key: old for key, old in self._entries.items() if old.stands or now < old.expires_at + RETENTION}
         self._entries = {**kept, token_id: entry}
         return token
 
@@ -101,8 +112,30 @@ class JoinTokens:
         if refusal := entry.refusal(now):
             raise JoinTokenRefused(refusal)
         identity = _identity(token_id, namespace=entry.namespace, sandbox=entry.sandbox)
+        # One supervisor a sandbox: whoever joined before has no part in it any more.
+        earlier = [e for e in self._of(entry.namespace, entry.sandbox) if self._entries[e].stands]
+        self._revoke(earlier, now)
         self._entries[token_id] = replace(entry, used_at=now)
         return identity
+
+    def revoke(self, namespace: str, sandbox: str, now: datetime) -> int:
+        """End every token and every join of a sandbox; how many there were."""
+        found = self._of(namespace, sandbox)
+        ended = [e for e in found if self._entries[e].stands or self._entries[e].refusal(now) is None]
+        self._revoke(ended, now)
+        return len(ended)
+
+    def standing(self) -> frozenset[SandboxIdentity]:
+        """Whoever joined and may go on."""
+        joined = ((key, entry) for key, entry in self._entries.items() if entry.stands)
+        return frozenset(_identity(key, namespace=e.namespace, sandbox=e.sandbox) for key, e in joined)
+
+    def _of(self, namespace: str, sandbox: str) -> list[str]:
+        return [key for key, e in self._entries.items() if (e.namespace, e.sandbox) == (namespace, sandbox)]
+
+    def _revoke(self, token_ids: Iterable[str], now: datetime) -> None:
+        for token_id in token_ids:
+            self._entries[token_id] = replace(self._entries[token_id], revoked_at=now)
 
     def to_dict(self) -> dict[str, object]:
         """The ledger for a state file (JSON types only; no token can be made from it)."""
@@ -113,6 +146,7 @@ class JoinTokens:
                 "sandbox": entry.sandbox,
                 "expiresAt": entry.expires_at.isoformat(),
                 "usedAt": entry.used_at.isoformat() if entry.used_at else None,
+                "revokedAt": entry.revoked_at.isoformat() if entry.revoked_at else None,
             }
             for token_id, entry in sorted(self._entries.items())
         }
@@ -156,7 +190,9 @@ def _entry(token_id: str, state: object) -> _Entry:
             "sandbox": str() as sandbox,
             "expiresAt": str() as expires_at,
             "usedAt": str() | None as used_at,
+            **rest,
         }:
+            revoked_at = rest.get("revokedAt")  # releases before this one knew no revocation
             _identity(token_id, namespace=namespace, sandbox=sandbox)
             return _Entry(
                 sha256=sha256,
@@ -164,6 +200,7 @@ def _entry(token_id: str, state: object) -> _Entry:
                 sandbox=sandbox,
                 expires_at=_time(expires_at),
                 used_at=None if used_at is None else _time(used_at),
+                revoked_at=None if revoked_at is None else _time(str(revoked_at)),
             )
         case _:
             raise InvalidInput("a join token's entry lacks a field")

@@ -1,16 +1,17 @@
-"""What a Pod's ServiceAccount token proves. Structurally distribution's `TokenReviewer`.
+"""What a Pod's ServiceAccount token proves, and whether a Pod still lives. Structurally what distribution asks.
 
 The API server vouches for the token, the audience says it was meant for us, and the Pod it is bound to is read live,
-never from a cache: a token outlives its Pod. The sandbox's name comes from that Pod's label alone.
+never from a cache: a token, and a certificate, outlive their Pod. The sandbox's name comes from the Pod's label alone.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.model.canonical import ParsedJson
+from supervisor_middleware.model.sandbox import SANDBOX_LABEL
 from supervisor_middleware.pki.spiffe import SandboxIdentity, is_label, is_subdomain
 from supervisor_middleware.sources.cluster_api import NotFound
 from supervisor_middleware.sources.cluster_kinds import TOKEN_REVIEWS, core_path
@@ -40,6 +41,9 @@ class Api(Protocol):
     async def get(self, path: str) -> ParsedJson:
         """Read a Pod."""
 
+    def pages(self, path: str, *, selector: str = "") -> AsyncIterator[ParsedJson]:
+        """Read Pods that carry a label."""
+
 
 class PodTokenReviewer:
     """Turns a pod-bound token into the sandbox of that Pod."""
@@ -67,6 +71,22 @@ class PodTokenReviewer:
         )
         bearer = _bearer(answer.get("status") or {}, audience=self._audience)
         return _identity(await self._pod(bearer), bearer=bearer)
+
+    async def vouch(self, identity: SandboxIdentity) -> None:
+        """Return if the Pod that a certificate names is still there, live, and the same sandbox.
+
+        Raises:
+            Untrusted: it is not.
+            Unavailable: the API server is.
+        """
+        # A certificate names the Pod by its UID, by which no API server looks one up; by its label it does.
+        path = core_path("pods", namespace=identity.namespace)
+        async for page in self._api.pages(path, selector=f"{SANDBOX_LABEL}={identity.sandbox}"):
+            for pod in page.get("items") or ():
+                sandbox = sandbox_from(pod)
+                if sandbox is not None and sandbox.uid == identity.pod_uid and sandbox.name == identity.sandbox:
+                    return
+        raise Untrusted(f"no live Pod of sandbox {identity.namespace}/{identity.sandbox} has UID {identity.pod_uid}")
 
     async def _pod(self, bearer: _Bearer) -> ParsedJson:
         try:

@@ -11,13 +11,14 @@ from typing import Final
 
 from grpc import aio
 
-from supervisor_middleware.errors import InvalidInput, Untrusted
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.keys import new_key_and_csr
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.supervisor.operator_channel import (
     IdentityRefused,
     check_addresses,
+    issued_credentials,
     open_operator_channel,
     translated,
 )
@@ -79,7 +80,7 @@ class Enroller:
             raise self._explained(error, address=address) from None  # its debug string may quote the request
         finally:
             await channel.close(None)
-        return self._checked(response, private_key=private_key, roots=roots)
+        return issued_credentials(response, private_key=private_key, roots=roots, owner=self.owner)
 
     def _token(self) -> SecretBytes:
         if self.token_file is None:
@@ -101,16 +102,3 @@ class Enroller:
             f"operator {address} refused the token in {self.token_file}: in a cluster, look whether this Pod is live "
             "and carries the sandbox label; standalone, put a new one there (`smw token create`). It is tried again"
         )
-
-    def _checked(self, response: pb.EnrollResponse, *, private_key: SecretBytes, roots: bytes) -> Credentials:
-        credentials = Credentials(
-            certificate_chain_pem=response.certificate_chain_pem,
-            private_key_pem=private_key,
-            trust_bundle_pem=response.trust_bundle_pem or roots,
-        )
-        if str(credentials.spiffe_id) != self.owner:
-            raise Untrusted(
-                f"the operator issued a certificate for {credentials.spiffe_id}, but this supervisor is set up as "
-                f"{self.owner}: correct its namespace and sandbox name, or give it a token of its own"
-            )
-        return credentials

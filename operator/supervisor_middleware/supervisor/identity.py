@@ -1,7 +1,8 @@
-"""Keeps a valid certificate: from the state directory if it is good, else by enrolling; again at half-life.
+"""Keeps a valid certificate: from the state directory if it is good, else by enrolling; renewed at half-life.
 
-Everything that makes a certificate worthless leads to the same step, enrolling anew: it expired (also while the
-operator was away), its root left the trust bundle, the operator refuses it, it is another supervisor's.
+A certificate buys its successor, so a token is needed once. Everything that makes a certificate worthless leads to
+the same step, enrolling anew: it expired (also while the operator was away), its root left the trust bundle, the
+operator does not renew it, it is another supervisor's. An operator that is away is no reason to spend a token.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
 from supervisor_middleware.pki.credentials import Credentials, should_renew
 from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of
+from supervisor_middleware.supervisor.renewal import RenewalRefused
 from supervisor_middleware.supervisor.trust import TrustBundle, is_issued_by
 
 LOOK_INTERVAL: Final = 30.0
@@ -42,12 +44,20 @@ class Enrolling(Protocol):
         """New credentials, or one of our errors."""
 
 
+class Renewing(Protocol):
+    """Gets the successor of a certificate (`renewal.Renewer`)."""
+
+    async def renew(self, current: Credentials, *, attempt: int) -> Credentials:
+        """New credentials, or one of our errors: `RenewalRefused` if only enrolling helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What an identity works with. `directory` is for credentials alone (its writer locks it)."""
 
     directory: Path
     enroller: Enrolling
+    renewer: Renewing
     trust: TrustBundle
     audit: Callable[[Event], None]
     clock: Clock
@@ -63,6 +73,7 @@ class Identity:
         self._refusal = asyncio.Event()
         self._backoff = Backoff(random=surroundings.random)
         self._attempts = 0
+        self._problem = ""
         self._roots_at_issue = b""
         self.credentials: Watched[Credentials | None] = Watched(None)
 
@@ -70,7 +81,7 @@ class Identity:
         """Take what the state directory holds, if it is whole, ours and not expired."""
         try:
             stored = read_credentials(self._with.directory)
-            if stored is not None and is_usable(stored, owner=self._with.enroller.owner, now=self._with.clock.now()):
+            if stored is not None and self._is_usable(stored):
                 self.credentials.set(stored)
         except SupervisorMiddlewareError as error:
             _log.warning("stored credentials cannot be used: enrolling anew", reason=str(error))
@@ -80,29 +91,63 @@ class Identity:
         self._refusal.set()
 
     async def run(self) -> None:
-        """Enrol whenever there is need; for ever."""
+        """Renew or enrol whenever there is need; for ever."""
         while True:
             if not self._is_due():
                 self._backoff.reset()
-                self._refusal.clear()  # refused, and nothing to enrol with: what we have may be taken again
+                self._refusal.clear()  # refused, and nothing to do about it: what we have may be taken again
                 await first_of(self._refusal.wait(), self._with.clock.sleep(LOOK_INTERVAL))
                 continue
             self._refusal.clear()  # one attempt a refusal: if it was a passing one, we stay with what we have
             try:
-                await self._enroll()
+                await self.attempt()
             except SupervisorMiddlewareError as error:
-                _log.error("cannot enrol yet; trying again", reason=str(error))
+                self._tell(error)
             await self._with.clock.sleep(self._backoff.next())
+
+    async def attempt(self) -> None:
+        """Get new credentials, by those we have or else by the token; once.
+
+        Raises:
+            SupervisorMiddlewareError: there are none to be had now; says whose move it is.
+        """
+        number, self._attempts = self._attempts, self._attempts + 1
+        before = self.credentials.value
+        credentials = await self._next(before, attempt=number)
+        self._jitter = self._with.random()  # once a certificate
+        await asyncio.to_thread(self._keep, credentials)
+        self._problem = ""
+        self.credentials.set(credentials)
+        kind = ChangeKind.CREDENTIALS_ISSUED if before is None else ChangeKind.CREDENTIALS_ROTATED
+        self._with.audit(Changed(kind=kind, subject=str(credentials.spiffe_id)))
+
+    async def _next(self, current: Credentials | None, *, attempt: int) -> Credentials:
+        if current is None or not self._is_usable(current) or self._is_orphaned(current):
+            return await self._with.enroller.enroll(attempt=attempt)
+        try:
+            return await self._with.renewer.renew(current, attempt=attempt)
+        except RenewalRefused as error:
+            if not self._with.enroller.can_enroll:
+                raise
+            _log.warning("not renewed: enrolling anew", reason=str(error))
+        return await self._with.enroller.enroll(attempt=attempt)
+
+    def _tell(self, error: SupervisorMiddlewareError) -> None:
+        # Once a problem, not once an attempt: one certificate may be asked for a thousand times.
+        log = _log.debug if str(error) == self._problem else _log.error
+        log("no new certificate yet; trying again", reason=str(error))
+        self._problem = str(error)
+
+    def _is_usable(self, current: Credentials) -> bool:
+        return is_usable(current, owner=self._with.enroller.owner, now=self._with.clock.now())
 
     def _is_due(self) -> bool:
         current = self.credentials.value
-        if current is None:
+        if current is None or not self._is_usable(current):
             return True
-        if not is_usable(current, owner=self._with.enroller.owner, now=self._with.clock.now()):
-            return True
-        if not self._with.enroller.can_enroll:
-            return False
-        return self._refusal.is_set() or self._is_orphaned(current) or self._is_past_half(current)
+        if self._is_orphaned(current):
+            return self._with.enroller.can_enroll
+        return self._refusal.is_set() or self._is_past_half(current)
 
     def _is_past_half(self, current: Credentials) -> bool:
         return should_renew(
@@ -119,16 +164,6 @@ class Identity:
             return roots != self._roots_at_issue and not is_issued_by(current.leaf, roots)
         except InvalidInput:
             return False  # no bundle, no operator: a new certificate is out of reach anyway
-
-    async def _enroll(self) -> None:
-        attempt, self._attempts = self._attempts, self._attempts + 1
-        before = self.credentials.value
-        credentials = await self._with.enroller.enroll(attempt=attempt)
-        self._jitter = self._with.random()  # once a certificate
-        await asyncio.to_thread(self._keep, credentials)
-        self.credentials.set(credentials)
-        kind = ChangeKind.CREDENTIALS_ISSUED if before is None else ChangeKind.CREDENTIALS_ROTATED
-        self._with.audit(Changed(kind=kind, subject=str(credentials.spiffe_id)))
 
     def _keep(self, credentials: Credentials) -> None:
         try:

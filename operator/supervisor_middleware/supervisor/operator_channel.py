@@ -13,7 +13,9 @@ from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.model.identifiers import service_reason
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.pki.spiffe import operator_server_name
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 MAX_DETAIL_CHARS: Final = 200
 
@@ -65,6 +67,27 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or "/" in address:
             raise InvalidInput(f"{address!r}: an operator address has the form host:port")
+
+
+def issued_credentials(
+    response: pb.EnrollResponse, *, private_key: SecretBytes, roots: bytes, owner: str
+) -> Credentials:
+    """What the operator issued for `private_key`, if it is `owner`'s.
+
+    Raises:
+        Untrusted: it is somebody else's, or not what it must be.
+    """
+    credentials = Credentials(
+        certificate_chain_pem=response.certificate_chain_pem,
+        private_key_pem=private_key,
+        trust_bundle_pem=response.trust_bundle_pem or roots,
+    )
+    if str(credentials.spiffe_id) != owner:
+        raise Untrusted(
+            f"the operator issued a certificate for {credentials.spiffe_id}, but this supervisor is set up as "
+            f"{owner}: correct its namespace and sandbox name, or give it a token of its own"
+        )
+    return credentials
 
 
 def translated(error: aio.AioRpcError, *, address: str) -> SupervisorMiddlewareError:

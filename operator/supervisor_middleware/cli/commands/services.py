@@ -202,6 +202,24 @@ def token_create(
     typer.echo(create(sandbox, state=settings.state, lifetime=lifetime))
 
 
+@token_commands.command("revoke", epilog="Example:  smw token revoke quickstart/agent")
+def token_revoke(
+    sandbox: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The sandbox that loses access.")],
+    state: StateOption = None,
+) -> None:
+    """End the tokens of a sandbox, and the access they bought.
+
+    A running control plane closes the supervisor's stream within seconds. The exit code is 1 if there was nothing.
+    """
+    from supervisor_middleware.cli.running import settings_of
+    from supervisor_middleware.cli.tokens import revoke
+    from supervisor_middleware.settings import StandaloneSettings
+
+    ended = revoke(sandbox, state=settings_of(StandaloneSettings, state=state).state)
+    typer.echo(f"{sandbox}: {ended} ended" if ended else f"{sandbox}: has no token and has not joined")
+    raise typer.Exit(0 if ended else 1)
+
+
 def _manner(tls: Path | None, client_ca: Path | None) -> str:
     if tls is None:
         return "in plaintext"

@@ -123,8 +123,8 @@ class RenewalServicer:
     """
 
     def Renew(self, request, context):
-        """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
-        sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+        """UNAUTHENTICATED: the certificate does not prove a live sandbox, or is not that supervisor's newest: enrol.
+        INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

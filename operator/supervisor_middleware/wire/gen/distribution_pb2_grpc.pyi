@@ -65,8 +65,8 @@ class RenewalStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RenewalAsyncStub: ...
     Renew: _grpc.UnaryUnaryMultiCallable[_distribution_pb2.RenewRequest, _distribution_pb2.EnrollResponse]
-    """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
-    sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+    """UNAUTHENTICATED: the certificate does not prove a live sandbox, or is not that supervisor's newest: enrol.
+    INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
     """
 
 @_typing.type_check_only
@@ -75,8 +75,8 @@ class RenewalAsyncStub(RenewalStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Renew: _aio.UnaryUnaryMultiCallable[_distribution_pb2.RenewRequest, _distribution_pb2.EnrollResponse]  # type: ignore[assignment]
-    """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
-    sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+    """UNAUTHENTICATED: the certificate does not prove a live sandbox, or is not that supervisor's newest: enrol.
+    INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
     """
 
 class RenewalServicer(metaclass=_abc_1.ABCMeta):
@@ -88,8 +88,8 @@ class RenewalServicer(metaclass=_abc_1.ABCMeta):
         request: _distribution_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_distribution_pb2.EnrollResponse, _abc.Awaitable[_distribution_pb2.EnrollResponse]]:
-        """UNAUTHENTICATED: the certificate names no sandbox, or is not that supervisor's newest. PERMISSION_DENIED: the
-        sandbox is gone, or was revoked. INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
+        """UNAUTHENTICATED: the certificate does not prove a live sandbox, or is not that supervisor's newest: enrol.
+        INVALID_ARGUMENT: the CSR cannot be signed. All else may be tried again.
         """
 
 def add_RenewalServicer_to_server(servicer: RenewalServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

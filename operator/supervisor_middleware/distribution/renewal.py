@@ -1,0 +1,62 @@
+"""`Renewal.Renew`: a certificate buys its successor. Mutual TLS, beside discovery; no token.
+
+Everything comes from the certificate that TLS verified: the name, the Pod's UID, and whether it is that supervisor's
+newest. That its sandbox still lives is asked where the truth is, as at an enrolment, never of a cache.
+"""
+
+from typing import Protocol
+
+import grpc.aio
+
+from supervisor_middleware.distribution.discovery import supervisor_key
+from supervisor_middleware.distribution.holders import Certificate
+from supervisor_middleware.distribution.issuance import Issuer, answering
+from supervisor_middleware.distribution.turns import Turns
+from supervisor_middleware.errors import Untrusted
+from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
+from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
+
+
+class Vouching(Protocol):
+    """Says whether a sandbox that once proved itself still lives."""
+
+    async def vouch(self, identity: SandboxIdentity) -> None:
+        """Return if it does.
+
+        Raises:
+            Untrusted: it does not, or was revoked.
+            Unavailable: that could not be checked now.
+        """
+
+
+class Renewal(pb_grpc.RenewalServicer):
+    """The servicer."""
+
+    def __init__(self, issuer: Issuer, *, vouching: Vouching, trust_domain: str) -> None:
+        """Nothing is signed that `vouching` does not vouch for."""
+        self._issuer = issuer
+        self._vouching = vouching
+        self._trust_domain = trust_domain
+        self._turns = Turns()
+
+    async def Renew(  # noqa: N802 - gRPC's spelling
+        self,
+        request: pb.RenewRequest,
+        context: grpc.aio.ServicerContext[pb.RenewRequest, pb.EnrollResponse],
+    ) -> pb.EnrollResponse:
+        """Sign, if the certificate is the newest of a live sandbox."""
+        async with answering(context, what="a renewal", untrusted="the certificate does not prove a live sandbox"):
+            pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
+            identity = sandbox_identity(pem, trust_domain=self._trust_domain)
+            key, presented = supervisor_key(identity), Certificate.of(pem)
+            self._require_newest(key, presented)
+            async with self._turns.turn(key):
+                await self._vouching.vouch(identity)
+            # Meanwhile a token may have bought another. Of two renewals with one certificate the later counts.
+            self._require_newest(key, presented)
+            return self._issuer.issue(request.csr_pem, identity=identity, key=key, asked_with=presented)
+
+    def _require_newest(self, key: str, presented: Certificate) -> None:
+        if not self._issuer.holders.shown(key, presented):
+            raise Untrusted(f"{key} has a newer certificate than this one: its key may be in two hands")
