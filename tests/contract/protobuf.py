@@ -16,7 +16,7 @@ _GEN: Final = Path("operator/supervisor_middleware/wire/gen")
 # are, and no two files of this process share a name in protobuf's pool.
 _IMPORT_PATH: Final = "supervisor_middleware/wire/gen"
 # released.proto is called by explicit paths and has no service.
-_WITH_SERVICES: Final = frozenset({"distribution.proto", "openshell_middleware_v1.proto"})
+_WITH_SERVICES: Final = frozenset({"distribution.proto", "inspection.proto", "openshell_middleware_v1.proto"})
 _PACKAGE_DOC: Final = b'"""Generated from wire/proto by `make generate`; not edited by hand."""\n'
 
 

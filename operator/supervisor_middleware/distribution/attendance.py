@@ -9,6 +9,7 @@ from datetime import datetime
 
 from cryptography import x509
 
+from supervisor_middleware.distribution.ledger import Record, Wish
 from supervisor_middleware.errors import Untrusted
 
 
@@ -27,6 +28,15 @@ class Visits:
     leaf: Leaf
     reconnects: int = 0
     left_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What one supervisor should run, what it said while it is connected, and what of its visits is known."""
+
+    desired: Wish | None
+    record: Record | None
+    visits: Visits | None
 
 
 class Attendance:

@@ -18,8 +18,8 @@ import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
 from supervisor_middleware.audit.events import Event as Audited
-from supervisor_middleware.distribution.attendance import Attendance, Leaf, Visits, leaf_of
-from supervisor_middleware.distribution.ledger import Event, Ledger, Record, View, Wish
+from supervisor_middleware.distribution.attendance import Attendance, Leaf, Standing, leaf_of
+from supervisor_middleware.distribution.ledger import Event, Ledger, View, Wish
 from supervisor_middleware.distribution.offers import Offers
 from supervisor_middleware.distribution.reports import Answer, answer_of, parse_report, record_of
 from supervisor_middleware.distribution.streams import NOT_LEADING, End, Stream
@@ -52,15 +52,6 @@ class Patience:
     sandbox: timedelta = timedelta(seconds=5)
     """For our own watch: a Pod that has just enrolled may not have been seen yet."""
     hello: timedelta = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What one supervisor should run, what it said while it is connected, and what of its visits is known."""
-
-    desired: Wish | None
-    record: Record | None
-    visits: Visits | None
 
 
 def supervisor_key(identity: SandboxIdentity) -> str:
@@ -104,6 +95,8 @@ class Discovery:
         self._names: dict[str, str] = {}
         self._told: dict[str, str] = {}
         self._attendance = Attendance()
+        self.moves = 0
+        """Grows whenever a supervisor may stand elsewhere."""
         self._published = asyncio.Condition()
 
     @property
@@ -121,6 +114,7 @@ class Discovery:
             self._leave(key, self._streams[key])
         self._told = {key: digest for key, digest in self._told.items() if key in wishes}
         self._attendance.keep(wishes)
+        self.moves += 1
         async with self._published:
             self._published.notify_all()
 
@@ -150,6 +144,10 @@ class Discovery:
         """For `server.add_generic_rpc_handlers`: offers travel as bytes that are made once."""
         method = grpc.stream_stream_rpc_method_handler(self._watch)
         return grpc.method_handlers_generic_handler(SERVICE, {"Watch": method})
+
+    def _move(self) -> None:
+        self.moves += 1
+        self._changed()
 
     async def _watch(self, reports: AsyncIterator[bytes], context: _Context) -> None:
         if not self._leads():
@@ -222,7 +220,7 @@ class Discovery:
             self._send(key, wish)
         else:
             stream.put(self._offers.greeting(record.trust_bundle))
-        self._changed()
+        self._move()
         return stream
 
     def _leave(self, key: str, stream: Stream) -> None:
@@ -230,7 +228,7 @@ class Discovery:
             del self._streams[key]
             self._ledger.disconnected(key)
             self._attendance.left(key, at=self._now())
-            self._changed()
+            self._move()
 
     async def _read(self, key: str, stream: Stream, reports: AsyncIterator[bytes]) -> None:
         end = _HALF_CLOSED
@@ -263,7 +261,7 @@ class Discovery:
         if answer.event is Event.REJECTED and answer.digest in after.rejected - before.rejected:
             self._report_rejection(key, answer)
         if after != before:
-            self._changed()
+            self._move()
 
     def _report_rejection(self, key: str, answer: Answer) -> None:
         reasons = answer.reasons or ("unspecified",)

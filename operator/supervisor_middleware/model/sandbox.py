@@ -20,11 +20,15 @@ SELF_TEST_NAME: Final = "supervisor-middleware-selftest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """`uid` is the Pod's UID (a new Pod of the same name is another supervisor), empty without a cluster."""
+    """`uid` is the Pod's UID (a new Pod of the same name is another supervisor), empty without a cluster.
+
+    So is `pod`, the Pod's name.
+    """
 
     namespace: str
     name: str
     uid: str = ""
+    pod: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -146,7 +146,9 @@ def sandbox_from(body: ParsedJson) -> Sandbox | None:
     phase = (body.get("status") or {}).get("phase") or "Pending"
     if metadata.get("deletionTimestamp") or phase not in _LIVE_PHASES or not is_subdomain(name):
         return None
-    return Sandbox(namespace=metadata["namespace"], name=name, uid=metadata["uid"], labels=labels)
+    return Sandbox(
+        namespace=metadata["namespace"], name=name, uid=metadata["uid"], pod=metadata["name"], labels=labels
+    )
 
 
 def _shared(value: ParsedJson) -> ParsedJson:
