@@ -10,6 +10,7 @@ from supervisor_middleware.model.snapshot import Kind
 CONFIG_MAPS: Final = "configmaps"
 SECRETS: Final = "secrets"
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,201 @@
+"""`Inspection`: who runs what, for people and their tools. On the enrolment port: who asks has no certificate.
+
+A bearer token says who asks, and somebody else (`Access`) what that one may see; a namespace at a time, or all. A
+watch is told of changes at most once a second, and is asked again every minute whether it still may.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
+
+import grpc
+import grpc.aio
+
+from supervisor_middleware.distribution.attendance import Standing
+from supervisor_middleware.distribution.issuance import answering
+from supervisor_middleware.distribution.overview import (
+    Filter,
+    Row,
+    after,
+    filter_of,
+    in_states,
+    page_of,
+    rows_of,
+    token_of,
+    totals_of,
+    troubled_first,
+)
+from supervisor_middleware.distribution.streams import NOT_LEADING, End
+from supervisor_middleware.distribution.turns import TooMany, Turns, host_of
+from supervisor_middleware.errors import Bug, InvalidInput, Untrusted
+from supervisor_middleware.model.sandbox import GROUP, Sandbox
+from supervisor_middleware.pki.bundles import bundle_digest
+from supervisor_middleware.wire.gen import inspection_pb2 as pb
+from supervisor_middleware.wire.gen import inspection_pb2_grpc as pb_grpc
+
+AUDIENCE: Final = "supervisor-middleware-status"
+"""What tokens made for this are meant for; no Pod's token that enrols is."""
+MAX_WATCHES: Final = 64
+MAX_WATCHES_OF_ONE_PEER: Final = 16
+MAX_TOKEN: Final = 16_384
+
+RESOURCE: Final = "sandboxpolicies/supervisors"
+"""What roles grant `list` of; no object stands behind it."""
+
+_TOO_MANY: Final = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches at once; list instead")
+_UNPROVEN: Final = "the token proves nothing: it expired, is not known, or is not meant for this"
+_PREFIX: Final = "bearer "
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Access(Protocol):
+    """Says what the bearer of a token may see."""
+
+    async def permits(self, token: str, *, namespace: str) -> bool:
+        """Whether the supervisors of `namespace`, or of all namespaces if it is empty.
+
+        Raises:
+            Untrusted: the token proves nothing; the reason is for our log.
+            Unavailable: it could not be checked now.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a watch is told of changes, and asked whether it still may."""
+
+    told: timedelta = timedelta(seconds=1)
+    asked: timedelta = timedelta(minutes=1)
+
+
+class Standings(Protocol):
+    """Who knows how supervisors stand."""
+
+    @property
+    def moves(self) -> int:
+        """Another number whenever somebody may stand elsewhere."""
+
+    def standing(self, key: str) -> Standing:
+        """All that is known of one supervisor."""
+
+
+class Inspection(pb_grpc.InspectionServicer):
+    """The servicer."""
+
+    def __init__(
+        self,
+        *,
+        access: Access,
+        standings: Standings,
+        sandboxes: Callable[[], Iterable[Sandbox]],
+        trust_bundle: Callable[[], bytes],
+        now: Callable[[], datetime],
+        leads: Callable[[], bool] = lambda: True,
+        pace: Pace = Pace(),
+    ) -> None:
+        """`sandboxes` are those there are now; nobody is told anything unless `leads`."""
+        self._access, self._standings, self._sandboxes = access, standings, sandboxes
+        self._trust_bundle, self._now, self._leads, self._pace = trust_bundle, now, leads, pace
+        self._turns = Turns()
+        # A watch has its place as long as it lasts: none waits for another's end.
+        self._watches = Turns(at_work=MAX_WATCHES, in_all=MAX_WATCHES, of_one_peer=MAX_WATCHES_OF_ONE_PEER)
+
+    async def ListSupervisors(  # noqa: N802 - gRPC's spelling
+        self, request: pb.ListSupervisorsRequest, context: _Context
+    ) -> pb.SupervisorList:
+        """One page."""
+        wanted = await self._admit(request.filter, context)
+        rows = self._rows(wanted)
+        try:
+            rest = after(in_states(rows, wanted), request.page_token)
+        except InvalidInput as error:
+            await _abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
+        answer = self._answer(rows, rest, limit=request.limit)
+        if answer.remaining:
+            answer.next_page_token = token_of(rest[len(answer.supervisors) - 1].place)
+        return answer
+
+    async def WatchSupervisors(  # noqa: N802 - gRPC's spelling
+        self, request: pb.WatchSupervisorsRequest, context: _Context
+    ) -> AsyncIterator[pb.SupervisorList]:
+        """All there is now, and again when something changed."""
+        wanted = await self._admit(request.filter, context)
+        try:
+            async with self._watches.turn(host_of(context.peer())):
+                async for rows in self._changes(wanted, context):
+                    yield self._answer(rows, troubled_first(in_states(rows, wanted)), limit=request.limit)
+        except TooMany:
+            await _abort(context, _TOO_MANY)
+
+    async def _changes(self, wanted: Filter, context: _Context) -> AsyncIterator[tuple[Row, ...]]:
+        rows: tuple[Row, ...] | None = None
+        seen, asked = -1, self._now()
+        while True:
+            if self._now() - asked >= self._pace.asked:
+                await self._authorize(wanted, context)
+                asked = self._now()
+            if not self._leads():
+                await _abort(context, NOT_LEADING)
+            if (moves := self._standings.moves) != seen:
+                seen, before, rows = moves, rows, self._rows(wanted)
+                if rows != before:
+                    yield rows
+            await asyncio.sleep(self._pace.told.total_seconds())
+
+    async def _admit(self, asked: pb.Filter, context: _Context) -> Filter:
+        """What is wanted, by one who may have it."""
+        if not self._leads():
+            await _abort(context, NOT_LEADING)
+        try:
+            wanted = filter_of(asked)
+        except InvalidInput as error:
+            await _abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
+        await self._authorize(wanted, context)
+        return wanted
+
+    async def _authorize(self, wanted: Filter, context: _Context) -> None:
+        # Anybody may ask, and each question is two to the API server.
+        async with (
+            answering(context, what="an inspection", untrusted=_UNPROVEN),
+            self._turns.turn(host_of(context.peer())),
+        ):
+            is_permitted = await self._access.permits(_token(context), namespace=wanted.namespace)
+        if not is_permitted:
+            where = f"in namespace {wanted.namespace}" if wanted.namespace else "in all namespaces"
+            details = f"the token's bearer may not list {RESOURCE}.{GROUP} {where}"
+            await _abort(context, End(grpc.StatusCode.PERMISSION_DENIED, details))
+
+    def _rows(self, wanted: Filter) -> tuple[Row, ...]:
+        return rows_of(self._sandboxes(), self._standings.standing, wanted=wanted)
+
+    def _answer(self, rows: Sequence[Row], shown: Sequence[Row], *, limit: int) -> pb.SupervisorList:
+        supervisors = list(page_of(shown, limit=limit, trust_bundle=bundle_digest(self._trust_bundle())))
+        answer = pb.SupervisorList(
+            totals=totals_of(rows), supervisors=supervisors, remaining=len(shown) - len(supervisors)
+        )
+        answer.taken_at.FromDatetime(self._now())
+        return answer
+
+
+def _token(context: _Context) -> str:
+    """The bearer's, as HTTP has it.
+
+    Raises:
+        Untrusted: there is none, more than one, or none that could be one.
+    """
+    found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+    match found:
+        case [str() as value] if value[: len(_PREFIX)].lower() == _PREFIX:
+            token = value[len(_PREFIX) :].strip()
+        case _:
+            token = ""
+    if not token or len(token) > MAX_TOKEN or not token.isascii():
+        raise Untrusted("there is no bearer token")
+    return token
+
+
+async def _abort(context: _Context, end: End) -> NoReturn:
+    await context.abort(end.code, end.details)
+    raise Bug("abort returned")
