@@ -125,9 +125,9 @@ class Rig:
     def write(self, name: str, content: str) -> None:
         (self.config / name).write_text(content)
 
-    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+    def until(self, what: str, is_so: Callable[[], bool], *, seconds: float = 40.0) -> None:
         running = tuple(p for p in self._processes if p.running is not None and p.running.returncode is None)
-        wait_until(what, is_so, processes=running, seconds=40)
+        wait_until(what, is_so, processes=running, seconds=seconds)
 
     # ------------------------------------------------------------------------------------------------ what is so
 

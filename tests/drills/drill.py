@@ -1,0 +1,121 @@
+"""A standalone control plane, one supervisor with Envoy, and traffic: what a drill without a cluster stands on."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.apps.rig import NAMESPACE, Rig, Supervised, metrics
+from tests.drills.accounting import STAGES, Tally
+from tests.drills.traffic import Load, Peers, traffic
+
+API_VERSION: Final = "middleware.openshell.io/v1alpha1"
+PATIENCE: Final = 90.0
+KILLED: Final = frozenset({"500", "503"})
+"""Envoy's own refusals, in the instant that it outlives a supervisor that was killed."""
+
+
+def a_registration(endpoint: str, **spec: Any) -> dict[str, Any]:
+    """Of the service that records. Its patience is not what a drill is about."""
+    insecure = {"allowInsecure": True} if endpoint.startswith("http://") else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SupervisorMiddleware",
+        "metadata": {"name": "recorder"},
+        "spec": {"grpcEndpoint": endpoint, "maxBodyBytes": 65536, "timeout": "15s", **insecure, **spec},
+    }
+
+
+def a_policy(mark: int, *, namespace: str = NAMESPACE, filler: int = 0) -> dict[str, Any]:
+    """One whose every stage says `mark`; `filler` bytes in each make it large."""
+    config = {"mark": str(mark), **({"filler": "x" * filler} if filler else {})}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SandboxPolicy",
+        "metadata": {"name": "outbound", "namespace": namespace},
+        "spec": {
+            "sandboxSelector": {},
+            "networkMiddlewares": {
+                stage: {
+                    "middleware": f"drill/{stage}",
+                    "order": order,
+                    "config": config,
+                    "endpoints": {"include": ["**.example.com"]},
+                }
+                for order, stage in enumerate(STAGES, start=1)
+            },
+        },
+    }
+
+
+@dataclass(slots=True)
+class Drill:
+    """The rig, the traffic, and the mark of what was published last."""
+
+    rig: Rig
+    peers: Peers
+    agent: Supervised
+    mark: int = 0
+    published: set[str] = field(default_factory=set)
+
+    def publish(self, *, filler: int = 0) -> str:
+        """Write the next generation's policy, and nothing more."""
+        self.mark += 1
+        self.published.add(str(self.mark))
+        self.rig.write("policy.yaml", yaml.safe_dump(a_policy(self.mark, filler=filler)))
+        return str(self.mark)
+
+    def start(self) -> None:
+        """Everything runs, and the first generation is served."""
+        self.publish()
+        self.rig.control.start()
+        self.agent.process.start()
+        self.rig.until("the first generation is served", self.rig.is_programmed)
+
+    def load(self) -> Any:
+        """Requests, until the end of the block."""
+        return self.peers.load(self.agent.proxy)
+
+    def await_served(self, load: Load) -> None:
+        """Until clients see what was published last."""
+        self.rig.until(f"generation {self.mark} judges", lambda: load.newest() == str(self.mark), seconds=PATIENCE)
+
+    def roll(self, load: Load) -> None:
+        """One generation more, all the way to the clients."""
+        self.publish()
+        self.await_served(load)
+
+    def await_answers(self, load: Load, count: int) -> None:
+        """Until `count` requests more were answered."""
+        wanted = load.count() + count
+        self.rig.until(f"{count} more answers", lambda: load.count() >= wanted, seconds=PATIENCE)
+
+    def await_connected(self) -> None:
+        """Until the supervisor has a stream."""
+        self.rig.until("connected", lambda: metrics(self.agent.health).get("connected") == 1, seconds=PATIENCE)
+
+    def supervisor_was_killed(self, load: Load) -> None:
+        """What it answers from now on is another life's."""
+        load.process += 1
+
+    def account(self, load: Load, *, refused: frozenset[str] = frozenset()) -> Tally:
+        """Every request of `load`: no rule is broken, and nothing is refused but what is forbidden, or `refused`."""
+        tally = load.tally(audit=self.agent.folder / "audit.jsonl", published=frozenset(self.published))
+        assert not tally.problems, "\n".join(tally.problems[:10])
+        assert sum(tally.allowed.values()) > 0
+        assert tally.refused["middleware_denied"] > 0
+        assert set(tally.refused) <= {"middleware_denied", *refused}, tally.refused
+        return tally
+
+
+@contextmanager
+def a_drill(folder: Path) -> Iterator[Drill]:
+    """One that is not started yet."""
+    with ExitStack() as stack:
+        peers = stack.enter_context(traffic())
+        rig = Rig(folder, stack, upstream=peers.upstream_port)
+        rig.write("registration.yaml", yaml.safe_dump(a_registration(peers.service.endpoint)))
+        yield Drill(rig, peers, rig.supervisor())

@@ -1,0 +1,63 @@
+"""SIGKILL at the worst moment: whoever comes back serves one whole generation, from the first request on."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from supervisor_middleware.cli.processes import Process
+from tests.apps.rig import probe
+from tests.drills.drill import KILLED, Drill
+
+_FILLER = 60_000
+_HITS = 2
+_ROUNDS = 12
+_PAUSE = 0.0002
+
+
+def test_a_supervisor_killed_while_it_persists_comes_back_with_a_whole_generation(drill: Drill) -> None:
+    drill.start()
+    folder, hits = drill.agent.folder / "state" / "generation", 0
+    with drill.load() as load:
+        drill.await_served(load)
+        for _ in range(_ROUNDS):
+            drill.publish(filler=_FILLER)
+            _kill_at_write(drill.agent.process, folder, number=1)
+            drill.supervisor_was_killed(load)
+            hits += any(_half_written(folder))
+            drill.agent.process.start()
+            drill.rig.until("it serves", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
+            drill.await_answers(load, 5)
+            drill.await_served(load)
+            if hits >= _HITS:
+                break
+    assert hits
+    drill.account(load, refused=KILLED)
+
+
+def test_a_control_plane_killed_while_it_publishes_leaves_every_request_to_one_generation(drill: Drill) -> None:
+    drill.start()
+    with drill.load() as load:
+        drill.await_served(load)
+        for number in (1, 2, 4):
+            drill.publish(filler=_FILLER)
+            _kill_at_write(drill.rig.control, drill.rig.state, number=number)
+            drill.await_answers(load, 5)
+            drill.rig.control.start()
+            drill.await_served(load)
+        drill.rig.until("all is well", drill.rig.is_programmed)
+    tally = drill.account(load)
+    assert not tally.unanswered
+    assert set(tally.allowed) == drill.published
+
+
+def _kill_at_write(process: Process, folder: Path, *, number: int) -> None:
+    """SIGKILL while the `number`th file is being written below `folder`, or after a while."""
+    end, seen = time.monotonic() + 10, set[Path]()
+    while time.monotonic() < end and len(seen) < number:
+        seen.update(_half_written(folder))
+        time.sleep(_PAUSE)
+    process.kill()
+
+
+def _half_written(folder: Path) -> Iterator[Path]:
+    return folder.glob(".staged-*")
