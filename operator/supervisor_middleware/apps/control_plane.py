@@ -18,12 +18,14 @@ from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
 from supervisor_middleware.distribution.discovery import Discovery
 from supervisor_middleware.distribution.enrollment import Enrollment, TokenReviewer
+from supervisor_middleware.distribution.inspection import Access, Inspection
 from supervisor_middleware.distribution.issuance import Issuer
 from supervisor_middleware.distribution.renewal import Renewal, Vouching
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
+from supervisor_middleware.wire.gen import inspection_pb2_grpc
 
 _SERVER_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
@@ -56,6 +58,7 @@ class Parts:
     source: Source
     store: Store
     reviewer: Reviewer
+    access: Access
     epoch: int
     emit: Callable[[Event], None]
     leads: Callable[[], bool] = lambda: True
@@ -76,6 +79,7 @@ class ControlPlane:
             metrics=replica.metrics,
             audit=parts.emit,
             leads=parts.leads,
+            now=utc_now,
         )
         self.reconciler = Reconciler(
             source=parts.source,
@@ -154,6 +158,7 @@ class ControlPlane:
         ):
             pb_grpc.add_EnrollmentServicer_to_server(enrollment, enrol)
             pb_grpc.add_RenewalServicer_to_server(renewal, discover)
+            inspection_pb2_grpc.add_InspectionServicer_to_server(self._inspection(), enrol)
             discover.add_generic_rpc_handlers((self.discovery.handler(),))
             await enrol.start()
             await discover.start()
@@ -161,6 +166,16 @@ class ControlPlane:
             self.started.set()
             _log.info("serving supervisors", enrollment_port=first, discovery_port=second)
             await asyncio.Event().wait()
+
+    def _inspection(self) -> Inspection:
+        return Inspection(
+            access=self._parts.access,
+            standings=self.discovery,
+            sandboxes=lambda: self.reconciler.sandboxes,
+            trust_bundle=self._parts.replica.trust_bundle,
+            now=utc_now,
+            leads=self._parts.leads,
+        )
 
     def _request(self) -> None:
         self.reconciler.request()

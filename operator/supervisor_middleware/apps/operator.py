@@ -25,11 +25,13 @@ from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.apps.webhook_service import WebhookService
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.control.election import Election, Leadership
+from supervisor_middleware.distribution.inspection import AUDIENCE as STATUS_AUDIENCE
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.handlers import keep_watching
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
+from supervisor_middleware.sources.cluster_access import ClusterAccess
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
 from supervisor_middleware.sources.cluster_authority import ClusterAuthority
 from supervisor_middleware.sources.cluster_lease import ClusterLease
@@ -120,6 +122,7 @@ class _Operator:
                 source=self._source,
                 store=store,
                 reviewer=PodTokenReviewer(api, audience=self._settings.audience),
+                access=ClusterAccess(api, audience=STATUS_AUDIENCE),
                 epoch=leadership.epoch,
                 emit=self._sink.emit,
                 leads=leadership.is_held,

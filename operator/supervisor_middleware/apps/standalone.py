@@ -5,6 +5,7 @@ State (CA, join tokens, revisions, status) lives in one directory; two of us can
 
 import asyncio
 import contextlib
+import secrets
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ from supervisor_middleware.model.violation import Report
 from supervisor_middleware.pki.store import load_or_create_authority
 from supervisor_middleware.settings import StandaloneSettings
 from supervisor_middleware.sources.folder import FolderSource
+from supervisor_middleware.sources.local_access import LocalAccess, LocalEndpoint, remove_endpoint, write_endpoint
 from supervisor_middleware.sources.state import StateStore
 from supervisor_middleware.telemetry import ControlMetrics
 
@@ -76,12 +78,14 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         replica = Replica(settings, namespace=NAMESPACE, authority=authority, metrics=ControlMetrics())
         stack.push_async_callback(replica.aclose)
         joins = Joins(settings.state, snapshot=folder_source.snapshot)
+        token = secrets.token_urlsafe(32)
         control_plane = ControlPlane(
             Parts(
                 replica=replica,
                 source=source,
                 store=store,
                 reviewer=joins,
+                access=LocalAccess(token=token),
                 epoch=max(snapshot.highest_epoch + 1, int(time.time())),
                 emit=sink.emit,
             )
@@ -98,6 +102,19 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
             tasks.create_task(replica.identity.keep_fresh(sink.emit))
             tasks.create_task(control_plane.run())
             tasks.create_task(_follow(folder_source, control_plane))
+            tasks.create_task(_open_to_administrators(control_plane, settings, token=token))
+
+
+async def _open_to_administrators(control_plane: ControlPlane, settings: StandaloneSettings, *, token: str) -> None:
+    """Tell `smw status` where we answer, as long as we do."""
+    await control_plane.started.wait()
+    host = settings.host if settings.host not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - what is bound
+    endpoint = LocalEndpoint(address=f"{host}:{control_plane.enrollment_port}", token=token)
+    await asyncio.to_thread(write_endpoint, settings.state, endpoint)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        remove_endpoint(settings.state)
 
 
 async def _follow(source: FolderSource, control_plane: ControlPlane) -> None:

@@ -30,6 +30,7 @@ from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.generation import Sealed
 from supervisor_middleware.model.registration import Connection
+from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Snapshot, StoredRevision
 from supervisor_middleware.registry.catalog import Catalog
@@ -101,12 +102,18 @@ class Reconciler:
         self._statuses = Statuses(self._writer, distributor)
         self._publications = Publications(emit)
         self._is_held = False
+        self._sandboxes = Snapshot().sandboxes
         self.has_published = asyncio.Event()
 
     @property
     def catalog(self) -> Catalog:
         """What services said: the webhook shares it, so that nobody is asked twice."""
         return self._inquiries.catalog
+
+    @property
+    def sandboxes(self) -> tuple[Sandbox, ...]:
+        """Those of the last pass."""
+        return self._sandboxes
 
     def request(self) -> None:
         """Ask for a pass; many requests are one."""
@@ -144,6 +151,7 @@ class Reconciler:
             decisions = await self._decide(snapshot, frozen=frozen)
         revisions = revisions_by_policy(snapshot)
         accepted, rollout = await self._commit_policies(snapshot, decisions, revisions, now=now)
+        self._sandboxes = snapshot.sandboxes
         await self._distributor.publish(rollout.generations)
         await self._publications.tell(rollout.generations, snapshot.sandboxes)
         self.has_published.set()

@@ -1,7 +1,7 @@
 """What the bearer of a token may see of supervisors. Structurally distribution's `Access`.
 
-The API server vouches for the token and decides by its own roles, so whoever reads how supervisors stand is granted it
-as everything else is. Two kinds of tokens count: those made for this (`kubectl create token --audience`), and those
+The API server vouches for the token and decides by its own roles, so reading how supervisors stand is granted as
+everything else is. Two kinds of tokens count: those made for this (`kubectl create token --audience`), and those
 that the API server itself takes, as people have them in their kubeconfigs. What a Pod enrols with is neither.
 """
 
