@@ -122,6 +122,48 @@ def test_tokens_of_long_ago_are_forgotten() -> None:
     assert refusal(tokens, old, now=NOW + RETENTION) is Refusal.UNKNOWN
 
 
+def test_a_join_stands_until_it_is_revoked_and_is_remembered_as_long() -> None:
+    tokens = JoinTokens()
+    joined = tokens.redeem(issue(tokens), NOW)
+    assert tokens.standing() == {joined}
+    later = NOW + 100 * RETENTION
+    issue(tokens, sandbox="other", now=later, secret=SECRET[::-1])
+    assert tokens.standing() == {joined}
+    assert tokens.revoke("team-a", "coder", later) == 1
+    assert tokens.standing() == frozenset()
+    assert tokens.revoke("team-a", "coder", later) == 0
+
+
+def test_a_revoked_token_cannot_be_used_and_a_new_one_can() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    other = issue(tokens, sandbox="other", secret=SECRET * 2)
+    assert tokens.revoke("team-a", "coder", NOW) == 1
+    assert refusal(tokens, token) is Refusal.REVOKED
+    assert tokens.redeem(other, NOW).sandbox == "other"
+    restored = JoinTokens.from_dict(json.loads(json.dumps(tokens.to_dict())))
+    assert refusal(restored, token) is Refusal.REVOKED
+    assert restored.redeem(issue(restored, secret=SECRET[::-1]), NOW).sandbox == "coder"
+
+
+def test_a_sandbox_that_joins_again_ends_its_earlier_join() -> None:
+    tokens = JoinTokens()
+    first = issue(tokens)
+    second = issue(tokens, secret=SECRET[::-1])
+    earlier = tokens.redeem(first, NOW)
+    later = tokens.redeem(second, NOW)
+    assert (earlier in tokens.standing(), later in tokens.standing()) == (False, True)
+
+
+def test_a_ledger_of_an_earlier_release_is_read() -> None:
+    tokens = JoinTokens()
+    joined = tokens.redeem(issue(tokens), NOW)
+    state = json.loads(json.dumps(tokens.to_dict()))
+    for entry in state["tokens"].values():
+        del entry["revokedAt"]
+    assert JoinTokens.from_dict(state).standing() == {joined}
+
+
 def test_bad_names_and_lifetimes_are_the_authors() -> None:
     with pytest.raises(InvalidInput, match="sandbox"):
         issue(JoinTokens(), sandbox="Not A Name")

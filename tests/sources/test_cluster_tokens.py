@@ -1,5 +1,6 @@
 """What a token proves when the API server's answers are odd; the usual ones are tested on a real one in e2e."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ _USER: Body = {"username": "system:serviceaccount:team-a:agents", "extra": _EXTR
 _STATUS: Body = {"authenticated": True, "audiences": ["supervisor-middleware"], "user": _USER}
 _METADATA: Body = {"name": "agent-0", "namespace": "team-a", "uid": "u-1", "labels": {SANDBOX_LABEL: "agent"}}
 _POD: Body = {"metadata": _METADATA, "spec": {"serviceAccountName": "agents"}, "status": {"phase": "Running"}}
+_OTHER: Body = _POD | {"metadata": _METADATA | {"name": "agent-1", "uid": "u-2"}}
 
 
 class Answers:
@@ -33,6 +35,11 @@ class Answers:
     async def get(self, path: str) -> Body:
         self.paths.append(path)
         return self.pod
+
+    async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Body]:
+        self.paths.append(f"{path}?{selector}")
+        yield {}
+        yield {"items": [_OTHER, self.pod]}
 
 
 async def review(answers: Answers) -> SandboxIdentity:
@@ -83,3 +90,28 @@ async def test_an_answer_that_leaves_a_doubt_is_refused_before_any_pod_is_read(s
 async def test_another_pod_than_the_tokens_is_refused(pod: Body) -> None:
     with pytest.raises(Untrusted):
         await review(Answers(pod=pod))
+
+
+AGENT = SandboxIdentity(namespace="team-a", sandbox="agent", pod_uid="u-1")
+
+
+async def test_a_pod_that_is_live_is_vouched_for_by_what_its_certificate_names() -> None:
+    answers = Answers()
+    await PodTokenReviewer(answers, audience=AUDIENCE).vouch(AGENT)
+    assert answers.paths == [f"/api/v1/namespaces/team-a/pods?{SANDBOX_LABEL}=agent"]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        _POD | {"metadata": _METADATA | {"uid": "u-3"}},
+        _POD | {"metadata": _METADATA | {"deletionTimestamp": "2026-03-01T12:00:00Z"}},
+        _POD | {"metadata": _METADATA | {"labels": {SANDBOX_LABEL: "another"}}},
+        _POD | {"metadata": _METADATA | {"labels": {}}},
+        _POD | {"status": {"phase": "Succeeded"}},
+        _POD | {"status": {"phase": "Failed"}},
+    ],
+)
+async def test_a_pod_that_is_no_live_sandbox_of_that_name_and_uid_is_not(pod: Body) -> None:
+    with pytest.raises(Untrusted, match="no live Pod of sandbox team-a/agent has UID u-1"):
+        await PodTokenReviewer(Answers(pod=pod), audience=AUDIENCE).vouch(AGENT)

@@ -44,6 +44,7 @@ class Enrollment(pb_grpc.EnrollmentServicer):
     ) -> pb.EnrollResponse:
         """Sign, if the token proves a live sandbox."""
         async with answering(context, what="an enrolment", untrusted="the token does not prove a live sandbox"):
+            self._issuer.require_leading()
             # Anybody may ask, and each question is one to the API server.
             async with self._turns.turn(host_of(context.peer())):
                 identity = await self._reviewer.review(request.token)

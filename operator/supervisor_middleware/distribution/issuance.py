@@ -49,8 +49,7 @@ class Issuer:
             InvalidInput, Untrusted: the signing request is no good.
             Unavailable: we do not lead.
         """
-        if not self.leads():
-            raise Unavailable(NOT_LEADING.details)
+        self.require_leading()
         issued = self.authority().issue_supervisor(
             csr_pem, identity=identity, now=self.now(), lifetime=self.leaf_lifetime
         )
@@ -66,6 +65,11 @@ class Issuer:
         return pb.EnrollResponse(
             certificate_chain_pem=issued.certificate_chain_pem, trust_bundle_pem=self.trust_bundle()
         )
+
+    def require_leading(self) -> None:
+        """Raise `Unavailable` unless we lead: before a question that costs something, and before signing."""
+        if not self.leads():
+            raise Unavailable(NOT_LEADING.details)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ Everything comes from the certificate that TLS verified: the name, the Pod's UID
 newest. That its sandbox still lives is asked where the truth is, as at an enrolment, never of a cache.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import grpc.aio
 
@@ -16,6 +16,9 @@ from supervisor_middleware.errors import Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
+
+_OF_ONE_SUPERVISOR: Final = 2
+"""Renewals under way: the second is of one that gave up waiting for the first."""
 
 
 class Vouching(Protocol):
@@ -38,7 +41,7 @@ class Renewal(pb_grpc.RenewalServicer):
         self._issuer = issuer
         self._vouching = vouching
         self._trust_domain = trust_domain
-        self._turns = Turns()
+        self._turns = Turns(of_one_peer=_OF_ONE_SUPERVISOR)
 
     async def Renew(  # noqa: N802 - gRPC's spelling
         self,
@@ -47,6 +50,7 @@ class Renewal(pb_grpc.RenewalServicer):
     ) -> pb.EnrollResponse:
         """Sign, if the certificate is the newest of a live sandbox."""
         async with answering(context, what="a renewal", untrusted="the certificate does not prove a live sandbox"):
+            self._issuer.require_leading()
             pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
             identity = sandbox_identity(pem, trust_domain=self._trust_domain)
             key, presented = supervisor_key(identity), Certificate.of(pem)

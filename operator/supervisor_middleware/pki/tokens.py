@@ -64,10 +64,10 @@ class _Entry:
         return self.used_at is not None and self.revoked_at is None
 
     def refusal(self, now: datetime) -> Refusal | None:
-        if self.revoked_at is not None:
-            return Refusal.REVOKED
         if self.used_at is not None:
             return Refusal.USED
+        if self.revoked_at is not None:
+            return Refusal.REVOKED
         return Refusal.EXPIRED if now >= self.expires_at else None
 
 
