@@ -42,15 +42,17 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def installed(*, environment: Mapping[str, str] | None = None) -> Iterator[Installation]:
-    """A fresh control plane with the operator on it, until the end of the block."""
+def installed(*, environment: Mapping[str, str] | None = None, module: str | None = None) -> Iterator[Installation]:
+    """A fresh control plane with the operator on it, until the end of the block; `module` is what runs as it."""
     # Ended from outside, it must take its processes along.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with TemporaryDirectory() as folder, ControlPlane() as plane:
         files = [f"--filename={path}" for path in sorted(_CRDS.glob("*.yaml"))]
         plane.kubectl("apply", "--server-side", *files)
         plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
-        with Installation(plane, Path(folder) / "operator", environment=environment or {}) as installation:
+        installation = Installation(plane, Path(folder) / "operator", environment=environment or {})
+        installation.operator.module = module or installation.operator.module
+        with installation:
             note("the operator is ready")
             yield installation
 
