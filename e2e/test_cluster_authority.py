@@ -34,25 +34,29 @@ def authority(api: ClusterApi, namespace: str) -> ClusterAuthority:
     return ClusterAuthority(api, namespace=namespace, trust_domain=_DOMAIN)
 
 
+async def root(authority: ClusterAuthority) -> Authority:
+    return (await authority.load_or_create(now=now())).rotation.roots.current
+
+
 async def test_three_that_start_at_once_end_with_one_authority(api: ClusterApi, namespace: str) -> None:
     three = [ClusterAuthority(api, namespace=namespace, trust_domain=_DOMAIN) for _ in range(3)]
     made = await asyncio.gather(*(one.load_or_create(now=now()) for one in three))
     again = await three[0].load_or_create(now=now())
-    assert len({a.certificate_pem for a in (*made, again)}) == 1
-    assert len({a.private_key_pem.reveal() for a in (*made, again)}) == 1
+    assert len({s.rotation.roots.current.certificate_pem for s in (*made, again)}) == 1
+    assert len({s.rotation.roots.current.private_key_pem.reveal() for s in (*made, again)}) == 1
 
 
 async def test_a_ca_that_is_missing_although_its_bundle_was_published_is_not_made_anew(
     control_plane: ControlPlane, namespace: str, authority: ClusterAuthority
 ) -> None:
-    made = await authority.load_or_create(now=now())
+    made = await root(authority)
     await apply(control_plane, trust_bundle_body(made.certificate_pem, namespace=namespace))
-    assert (await authority.load_or_create(now=now())).certificate == made.certificate
+    assert (await root(authority)).certificate == made.certificate
     await kubectl(control_plane, "delete", "secret", CA_SECRET, f"--namespace={namespace}")
     with pytest.raises(InvalidInput, match="restore the Secret"):
         await authority.load_or_create(now=now())
     await kubectl(control_plane, "delete", "configmap", TRUST_BUNDLE, f"--namespace={namespace}")
-    assert (await authority.load_or_create(now=now())).certificate != made.certificate
+    assert (await root(authority)).certificate != made.certificate
 
 
 async def test_a_ca_that_somebody_supplied_is_taken_if_it_fits(
@@ -62,12 +66,11 @@ async def test_a_ca_that_somebody_supplied_is_taken_if_it_fits(
     other = Authority.create(trust_domain=_DOMAIN, now=now())
 
     def secret(key: Authority) -> dict[str, Any]:
-        return tls_secret_body(
-            CA_SECRET, namespace=namespace, certificate_pem=supplied.certificate_pem, key_pem=key.private_key_pem
-        )
+        parts = {"tls.crt": supplied.certificate_pem, "tls.key": key.private_key_pem.reveal()}
+        return tls_secret_body(CA_SECRET, namespace=namespace, parts=parts)
 
     await apply(control_plane, secret(supplied))
-    assert (await authority.load_or_create(now=now())).certificate == supplied.certificate
+    assert (await root(authority)).certificate == supplied.certificate
     await kubectl(control_plane, "delete", "secret", CA_SECRET, f"--namespace={namespace}")
     await apply(control_plane, {**secret(supplied), "type": "Opaque", "data": {"tls.crt": "bm9uZQ=="}})
     with pytest.raises(InvalidInput, match=r"supervisor-middleware-ca: needs tls.crt and tls.key"):

@@ -28,7 +28,7 @@ from supervisor_middleware.control.election import Election, Leadership
 from supervisor_middleware.distribution.inspection import AUDIENCE as STATUS_AUDIENCE
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.handlers import keep_watching
-from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.pki.rotation_record import StoredRotation
 from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_access import ClusterAccess
@@ -87,8 +87,8 @@ class _Operator:
         ):
             tasks.create_task(self._source.run())
             tasks.create_task(keep_watching(self._source, credentials=self._api.credentials, stop=asyncio.Event()))
-            authority = await self._authority()
-            replica = Replica(settings, namespace=settings.namespace, authority=authority, metrics=self._metrics)
+            stored = await self._authority()
+            replica = Replica(settings, namespace=settings.namespace, rotation=stored.rotation, metrics=self._metrics)
             self._replica = replica
             stack.push_async_callback(replica.aclose)
             tasks.create_task(replica.identity.keep_fresh(self._sink.emit))
@@ -182,7 +182,7 @@ class _Operator:
         if self._control_plane is not None:
             self._control_plane.reconciler.request()
 
-    async def _authority(self) -> Authority:
+    async def _authority(self) -> StoredRotation:
         while True:
             try:
                 return await self._authorities.load_or_create(now=utc_now())

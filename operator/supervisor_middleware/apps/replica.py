@@ -4,7 +4,7 @@ The webhook stands on it in every replica, the control plane in the one that lea
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import structlog
@@ -15,6 +15,8 @@ from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.rotation import Rotation
+from supervisor_middleware.pki.succession import Succession
 from supervisor_middleware.registry.catalog import Catalog
 from supervisor_middleware.registry.client import RegistryClient
 from supervisor_middleware.registry.inquiry import (
@@ -33,9 +35,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class OperatorIdentity:
-    """The operator's own certificate: a server to supervisors, a client of services; renewed at half-life."""
+    """The operator's own certificate: a server to supervisors, a client of services; renewed at half-life.
 
-    authority: Authority
+    It is always of the root that issues, and beside it stand all roots that are trusted.
+    """
+
+    roots: Succession
     namespace: str
     lifetime: timedelta
     current: Credentials = field(init=False)
@@ -45,7 +50,20 @@ class OperatorIdentity:
 
     def renew(self) -> None:
         """Issue anew; connections made from now on use it."""
-        self.current = self.authority.issue_operator(namespace=self.namespace, now=utc_now(), lifetime=self.lifetime)
+        self.current = self.issued_by(self.roots.current)
+
+    def follow(self, roots: Succession) -> None:
+        """Go by `roots` from now on, with a certificate of the one that issues."""
+        before, self.roots = self.roots, roots
+        if roots.current.certificate != before.current.certificate:
+            self.renew()
+        elif roots.bundle != before.bundle:
+            self.current = replace(self.current, trust_bundle_pem=roots.bundle)
+
+    def issued_by(self, authority: Authority) -> Credentials:
+        """What we would prove ourselves with if `authority` issued."""
+        issued = authority.issue_operator(namespace=self.namespace, now=utc_now(), lifetime=self.lifetime)
+        return replace(issued, trust_bundle_pem=self.roots.bundle)
 
     def credentials(self) -> Credentials:
         """What to prove ourselves with now."""
@@ -53,10 +71,7 @@ class OperatorIdentity:
 
     def client_identity(self) -> ClientIdentity:
         """The same, for channels to services."""
-        return ClientIdentity(
-            certificate_chain_pem=self.current.certificate_chain_pem,
-            private_key_pem=self.current.private_key_pem.reveal(),
-        )
+        return client_identity(self.current)
 
     async def keep_fresh(self, emit: Callable[[Event], None]) -> None:
         """Renew at half-life, with jitter, for ever; `emit` takes audit events."""
@@ -67,15 +82,23 @@ class OperatorIdentity:
             _log.info("renewed the operator's certificate", expires_at=self.current.expires_at.isoformat())
 
 
+def client_identity(credentials: Credentials) -> ClientIdentity:
+    """What channels to services take."""
+    return ClientIdentity(
+        certificate_chain_pem=credentials.certificate_chain_pem,
+        private_key_pem=credentials.private_key_pem.reveal(),
+    )
+
+
 class Replica:
     """One process of the operator, or standalone."""
 
     def __init__(
-        self, settings: ControlPlaneSettings, *, namespace: str, authority: Authority, metrics: ControlMetrics
+        self, settings: ControlPlaneSettings, *, namespace: str, rotation: Rotation, metrics: ControlMetrics
     ) -> None:
         """`namespace` stands in the operator's SPIFFE ID."""
-        self.settings, self.namespace, self.authority, self.metrics = settings, namespace, authority, metrics
-        self.identity = OperatorIdentity(authority, namespace, settings.leaf_lifetime)
+        self.settings, self.namespace, self.rotation, self.metrics = settings, namespace, rotation, metrics
+        self.identity = OperatorIdentity(rotation.roots, namespace, settings.leaf_lifetime)
         self.client = RegistryClient(self.identity.client_identity, metrics=metrics)
         self.inquirer = Inquirer(self.client, BUILTINS, turns=Turns(at_once=RECONCILING))
         self.reviewer = Inquirer(self.client, BUILTINS, turns=Turns(at_once=REVIEWING, waiting=REVIEWS_WAITING))
@@ -91,9 +114,19 @@ class Replica:
         """Close every connection to a service."""
         await self.client.close()
 
+    @property
+    def authority(self) -> Authority:
+        """The root that issues."""
+        return self.rotation.roots.current
+
     def trust_bundle(self) -> bytes:
         """The roots, PEM."""
-        return self.authority.certificate_pem
+        return self.rotation.roots.bundle
+
+    def follow(self, rotation: Rotation) -> None:
+        """Go by `rotation` from now on: whoever asks for a root, a bundle or a certificate gets them of it."""
+        self.rotation = rotation
+        self.identity.follow(rotation.roots)
 
     def forget_descriptions(self) -> None:
         """What this replica heard as leader is stale once another leads: what counts is in registrations' statuses.

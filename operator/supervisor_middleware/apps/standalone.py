@@ -22,7 +22,9 @@ from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.violation import Report
+from supervisor_middleware.pki.rotation import Rotation
 from supervisor_middleware.pki.store import load_or_create_authority
+from supervisor_middleware.pki.succession import Succession
 from supervisor_middleware.settings import StandaloneSettings
 from supervisor_middleware.sources.folder import FolderSource
 from supervisor_middleware.sources.local_access import LocalAccess, LocalEndpoint, remove_endpoint, write_endpoint
@@ -63,6 +65,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
     if not await asyncio.to_thread(folder.exists):
         raise InvalidInput(f"{folder}: no such folder; it holds registrations, policies and sandboxes as YAML")
     authority = load_or_create_authority(settings.state, trust_domain=settings.trust_domain, now=utc_now())
+    rotation = Rotation(roots=Succession(current=authority), since=utc_now())
     sink = JsonLinesSink(
         settings.audit_file or settings.state / "audit.jsonl",
         product_version=version("supervisor-middleware"),
@@ -75,7 +78,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         source = _Told(folder_source, store)
         snapshot = await source.snapshot()
         await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())
-        replica = Replica(settings, namespace=NAMESPACE, authority=authority, metrics=ControlMetrics())
+        replica = Replica(settings, namespace=NAMESPACE, rotation=rotation, metrics=ControlMetrics())
         stack.push_async_callback(replica.aclose)
         joins = Joins(settings.state, snapshot=folder_source.snapshot)
         token = secrets.token_urlsafe(32)

@@ -96,6 +96,13 @@ def root(key: ec.EllipticCurvePrivateKey, *, spiffe_id: SpiffeId, validity: Vali
     return _signed(builder, extensions, signer=key)
 
 
+def is_own_root(certificate: x509.Certificate) -> bool:
+    """Whether `root` made it: it is named as those are."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    is_ours = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME) == list(OUR_NAME)
+    return is_ours and any(str(name.value).startswith(f"{ORGANIZATION} root ") for name in names)
+
+
 def sign(
     leaf: Leaf, *, key: ec.EllipticCurvePublicKey, issuer: x509.Certificate, signer: PrivateKey
 ) -> x509.Certificate:

@@ -1,14 +1,16 @@
-"""How the root of the webhook's serving certificates gives way to the next. PURE: a state, a clock reading, a state.
+"""Which root issues, which will and which did. PURE: and when the webhook's roots give way to the next.
 
-A new root is trusted before anything is issued by it, and the old one until long after: *steady*, then *prepared* (a
-successor is in the bundle and issues nothing), then *retiring* (it issues, the old one is still in the bundle), then
-steady again. How long a stage has lasted is measured by whoever asks, on its own clock: clocks are never compared.
+A new root is trusted before anything is issued by it, and the old one until long after. For the webhook, whose one
+peer is the API server, that is *steady*, then *prepared* (a successor is in the bundle and issues nothing), then
+*retiring* (it issues, the old one is still in the bundle), then steady again; how long a stage has lasted is measured
+by whoever asks, on its own clock. The roots of identities have many peers who must agree: `rotation` has their rules.
 """
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from supervisor_middleware.errors import Bug
 from supervisor_middleware.pki.authority import Authority
 
 ROOT_LIFETIME: Final = timedelta(days=365)
@@ -46,6 +48,22 @@ class Succession:
         made = Authority.create(trust_domain=self.current.trust_domain, now=now, lifetime=lifetime)
         return replace(self, successor=made)
 
+    def is_due(self, now: datetime) -> bool:
+        """Whether a third of the root's life is left: time for a successor."""
+        current = self.current
+        return now >= current.not_before + (current.expires_at - current.not_before) * _RENEWAL
+
+    def promoted(self) -> "Succession":
+        """The successor issues; what issued before is retired.
+
+        Raises:
+            Bug: there is no successor.
+        """
+        if self.successor is None:
+            raise Bug("there is no root to issue next")
+        retired = (*self.retired, self.current.certificate_pem)
+        return Succession(current=self.successor, retired=retired)
+
     def next(self, *, now: datetime, settled: timedelta, overlap: timedelta) -> "Succession | None":
         """The next stage if it is time for it; `settled` is for how long this one is known to be trusted.
 
@@ -54,9 +72,9 @@ class Succession:
         if self.successor is not None:
             if settled < overlap and now < self.current.expires_at:
                 return None
-            retired = (*self.retired, self.current.certificate_pem)[-MAX_RETIRED:]
-            return replace(self, current=self.successor, successor=None, retired=retired)
-        if now >= _renewal(self.current):
+            promoted = self.promoted()
+            return replace(promoted, retired=promoted.retired[-MAX_RETIRED:])
+        if self.is_due(now):
             return self.with_successor(now=now)
         if self.retired and settled >= RETIREMENT * overlap:
             return replace(self, retired=())
@@ -67,7 +85,3 @@ def split_roots(pem: bytes) -> tuple[bytes, ...]:
     """The certificates of a bundle that we wrote, each as it stands there."""
     blocks = pem.split(_END)[:-1]
     return tuple(block + _END for block in blocks)
-
-
-def _renewal(root: Authority) -> datetime:
-    return root.not_before + (root.expires_at - root.not_before) * _RENEWAL

@@ -128,6 +128,12 @@ class ClusterApi:
         query = [*_MANAGED, ("force", "true")]
         return await self._call("PATCH", path, query=query, body=body, content_type="application/apply-patch+yaml")
 
+    async def merge(self, path: str, body: ParsedJson, *, form: Form = Form.FULL) -> ParsedJson:
+        """JSON merge patch: null removes. `Conflict` if `body` names a resourceVersion and it is another by now."""
+        return await self._call(
+            "PATCH", path, query=_MANAGED, body=body, accept=form, content_type="application/merge-patch+json"
+        )
+
     async def delete(self, path: str) -> None:
         """Delete an object; `NotFound` if it is not there."""
         await self._call("DELETE", path)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.revision import pack
 from supervisor_middleware.model.sandbox import API_VERSION, GROUP
 from supervisor_middleware.model.snapshot import Kind, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
-from supervisor_middleware.pki.secret import SecretBytes
 
 Body = dict[str, Any]
 
@@ -83,18 +83,33 @@ def trust_bundle_body(pem: bytes, *, namespace: str) -> Body:
     }
 
 
-def tls_secret_body(name: str, *, namespace: str, certificate_pem: bytes, key_pem: SecretBytes) -> Body:
-    """A `kubernetes.io/tls` Secret."""
+def tls_secret_body(name: str, *, namespace: str, parts: Mapping[str, bytes | None]) -> Body:
+    """A `kubernetes.io/tls` Secret; parts that are None are not in it."""
+    data = {part: value for part, value in encoded(parts).items() if value is not None}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
         "type": "kubernetes.io/tls",
-        "data": {
-            "tls.crt": base64.b64encode(certificate_pem).decode("ascii"),
-            "tls.key": base64.b64encode(key_pem.reveal()).decode("ascii"),
-        },
+        "data": data,
     }
+
+
+def encoded(parts: Mapping[str, bytes | None]) -> dict[str, str | None]:
+    """A Secret's `data`, also of a patch: None removes."""
+    return {part: None if v is None else base64.b64encode(v).decode("ascii") for part, v in parts.items()}
+
+
+def decoded(secret: Mapping[str, Any]) -> dict[str, bytes]:
+    """The parts of a Secret.
+
+    Raises:
+        InvalidInput: a part is not what the API server serves.
+    """
+    try:
+        return {name: base64.b64decode(text, validate=True) for name, text in (secret.get("data") or {}).items()}
+    except (TypeError, ValueError):
+        raise InvalidInput("a part of it is not base64") from None
 
 
 def ca_bundle_patch(configuration: Mapping[str, Any], pem: bytes) -> Body:

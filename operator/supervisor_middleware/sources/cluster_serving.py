@@ -16,7 +16,7 @@ from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import ParsedJson
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.bundles import parse_bundle
-from supervisor_middleware.pki.secret import SecretBytes
+from supervisor_middleware.pki.root_parts import CURRENT, Parts, parts_of, succession_from
 from supervisor_middleware.pki.succession import MAX_RETIRED, ROOT_LIFETIME, Succession, split_roots
 from supervisor_middleware.sources import cluster_bodies as bodies
 from supervisor_middleware.sources.cluster_api import ClusterApi, Conflict, NotFound
@@ -25,8 +25,6 @@ from supervisor_middleware.sources.cluster_kinds import SECRETS, core_path
 WEBHOOK_SECRET: Final = "supervisor-middleware-webhook"  # noqa: S105 - a name
 
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-_KEYS: Final = {"current": ("tls.crt", "tls.key"), "successor": ("next.crt", "next.key")}
-_RETIRED: Final = "retired.crt"
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +70,7 @@ class ServingSecret:
         Raises:
             Unavailable: the API server is.
         """
-        body = _secret_body(succession, namespace=self._namespace)
+        body = bodies.tls_secret_body(WEBHOOK_SECRET, namespace=self._namespace, parts=parts_of(succession))
         try:
             if over is None:
                 await self._api.create(core_path(SECRETS, namespace=self._namespace), body)
@@ -85,24 +83,15 @@ class ServingSecret:
 
     def _parse(self, body: ParsedJson, *, now: datetime) -> StoredSuccession:
         version = str(body["metadata"]["resourceVersion"])
-        data = body.get("data") or {}
         try:
-            if _has_ended(data, now=now):
+            parts = bodies.decoded(body)
+            if _has_ended(parts, now=now):
                 # Nobody trusts it any more, so nobody is to be spared a sudden change.
                 return StoredSuccession(succession=self.first(trusted=(), now=now), version=version, is_stored=False)
-            successor = self._authority(data, "successor", now=now) if "next.crt" in data else None
-            current = self._authority(data, "current", now=now)
-            retired = split_roots(_decode(data.get(_RETIRED, "")))
-        except (KeyError, TypeError, ValueError):
-            raise InvalidInput(f"Secret {self._namespace}/{WEBHOOK_SECRET}: needs tls.crt and tls.key") from None
+            succession = succession_from(parts, trust_domain=self._trust_domain, now=now)
         except InvalidInput as error:
             raise InvalidInput(f"Secret {self._namespace}/{WEBHOOK_SECRET}: {error}") from None
-        succession = Succession(current=current, successor=successor, retired=retired)
         return StoredSuccession(succession=succession, version=version)
-
-    def _authority(self, data: ParsedJson, which: str, *, now: datetime) -> Authority:
-        certificate, key = (_decode(data[name]) for name in _KEYS[which])
-        return Authority.load(certificate, SecretBytes(key), trust_domain=self._trust_domain, now=now)
 
 
 class WebhookTrust:
@@ -166,27 +155,6 @@ def _bundles(configuration: ParsedJson) -> list[str]:
     return [str((w.get("clientConfig") or {}).get("caBundle") or "") for w in webhooks]
 
 
-def _has_ended(data: ParsedJson, *, now: datetime) -> bool:
-    return all(c.not_valid_after_utc <= now for c in parse_bundle(_decode(data["tls.crt"])))
-
-
-def _decode(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
-
-
-def _secret_body(succession: Succession, *, namespace: str) -> ParsedJson:
-    body = bodies.tls_secret_body(
-        WEBHOOK_SECRET,
-        namespace=namespace,
-        certificate_pem=succession.current.certificate_pem,
-        key_pem=succession.current.private_key_pem,
-    )
-    more: dict[str, bytes] = {}
-    if succession.successor is not None:
-        certificate, key = _KEYS["successor"]
-        more[certificate] = succession.successor.certificate_pem
-        more[key] = succession.successor.private_key_pem.reveal()
-    if succession.retired:
-        more[_RETIRED] = b"".join(succession.retired)
-    body["data"] |= {name: base64.b64encode(value).decode("ascii") for name, value in more.items()}
-    return body
+def _has_ended(parts: Parts, *, now: datetime) -> bool:
+    certificate = parts.get(f"{CURRENT}.crt")
+    return certificate is not None and all(c.not_valid_after_utc <= now for c in parse_bundle(certificate))
