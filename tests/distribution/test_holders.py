@@ -2,7 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from supervisor_middleware.distribution.holders import _ROOM, Certificate, Holders
+from supervisor_middleware.distribution.attendance import Leaf, leaf_of
+from supervisor_middleware.distribution.holders import _ROOM, Holders
 from tests.pki.builders import NOW, an_authority, supervisor_credentials
 
 SECOND = timedelta(seconds=1)
@@ -17,8 +18,8 @@ class Clock:
         return self.time
 
 
-def a_certificate(serial: int, begins: datetime = NOW) -> Certificate:
-    return Certificate(serial=serial, begins=begins, ends=begins + timedelta(hours=1))
+def a_certificate(serial: int, begins: datetime = NOW) -> Leaf:
+    return Leaf(serial=serial, begins_at=begins, expires_at=begins + timedelta(hours=1), issuer="")
 
 
 OLD, NEW, NEWEST = (a_certificate(serial, NOW + serial * MINUTE) for serial in (1, 2, 3))
@@ -26,9 +27,9 @@ OLD, NEW, NEWEST = (a_certificate(serial, NOW + serial * MINUTE) for serial in (
 
 def test_a_certificate_is_what_its_leaf_says() -> None:
     credentials = supervisor_credentials(an_authority())
-    certificate = Certificate.of(credentials.certificate_chain_pem)
+    certificate = leaf_of(credentials.certificate_chain_pem)
     assert certificate.serial == credentials.leaf.serial_number
-    assert (certificate.begins, certificate.ends) == (credentials.not_before, credentials.expires_at)
+    assert (certificate.begins_at, certificate.expires_at) == (credentials.not_before, credentials.expires_at)
 
 
 def test_the_first_that_is_shown_counts_and_an_older_one_no_more() -> None:
@@ -39,12 +40,13 @@ def test_the_first_that_is_shown_counts_and_an_older_one_no_more() -> None:
     assert holders.shown("b", OLD)
 
 
-def test_a_later_one_takes_over_and_of_two_alike_the_first() -> None:
+def test_a_later_one_takes_over_and_of_two_that_begin_alike_either() -> None:
     holders = Holders(now=Clock())
     assert holders.shown("a", OLD)
     assert holders.shown("a", NEW)
     assert not holders.shown("a", OLD)
-    assert not holders.shown("a", a_certificate(9, NEW.begins))
+    alike = a_certificate(9, NEW.begins_at)
+    assert [holders.shown("a", one) for one in (alike, NEW, alike)] == [True] * 3
 
 
 def test_what_a_token_bought_ends_all_others_at_once() -> None:

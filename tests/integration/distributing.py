@@ -12,7 +12,8 @@ import grpc.aio
 import pytest
 
 from supervisor_middleware.audit.events import Event
-from supervisor_middleware.distribution.discovery import SERVICE, Discovery, Patience
+from supervisor_middleware.distribution.attendance import Leaf
+from supervisor_middleware.distribution.discovery import SERVICE, Discovery, Patience, supervisor_key
 from supervisor_middleware.distribution.enrollment import Enrollment
 from supervisor_middleware.distribution.issuance import Issuer
 from supervisor_middleware.distribution.renewal import Renewal
@@ -78,6 +79,7 @@ class Operator:
             audit=self.audited.append,
             leads=lambda: self.is_leading,
             patience=patience,
+            objection=self._objection,
         )
         self.issuer = Issuer(
             authority=lambda: AUTHORITY,
@@ -91,6 +93,11 @@ class Operator:
         self.renewal = Renewal(self.issuer, vouching=self.reviewer, trust_domain=TRUST_DOMAIN)
         self.port = 0
         self.enrollment_port = 0
+
+    def _objection(self, identity: SandboxIdentity, leaf: Leaf) -> str:
+        if identity in self.reviewer.gone:
+            return "revoked"
+        return "" if self.issuer.holders.shown(supervisor_key(identity), leaf) else "older"
 
     def _changed(self) -> None:
         self.changes += 1

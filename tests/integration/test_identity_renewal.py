@@ -24,6 +24,7 @@ from tests.integration.distributing import (
     renew,
     renewal_refusal,
 )
+from tests.integration.distributing import refusal as stream_refusal
 from tests.pki.builders import TRUST_DOMAIN
 from tests.waiting import eventually
 
@@ -168,3 +169,60 @@ async def _renews(operator: Operator, client: Credentials) -> bool:
 
 def test_the_tests_supervisors_are_of_the_operators_root() -> None:
     credentials_of("a").leaf.verify_directly_issued_by(AUTHORITY.certificate)
+
+
+# --------------------------------------------------------------------------------------------------------- the stream
+
+
+async def test_an_older_certificate_opens_no_stream_and_ends_nobodys() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE})
+        old = credentials_of("a")
+        new = await successor(operator, old)
+        async with a_supervisor(operator, new) as supervisor:
+            await supervisor.hello()
+            await supervisor.offer()
+            assert await stream_refusal(operator, old) is grpc.StatusCode.UNAUTHENTICATED
+            await supervisor.hears_nothing()
+
+
+async def test_the_stream_of_a_certificate_that_asked_for_a_successor_goes_on_until_that_is_shown() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE})
+        old = credentials_of("a")
+        async with a_supervisor(operator, old) as supervisor:
+            await supervisor.hello()
+            await supervisor.offer()
+            new = await successor(operator, old)
+            operator.discovery.revise()
+            await supervisor.hears_nothing()
+            async with a_supervisor(operator, new) as its_next:
+                await its_next.hello()
+                await its_next.offer()
+                assert await supervisor.end() is grpc.StatusCode.ABORTED
+
+
+async def test_whoever_is_revoked_loses_an_open_stream_and_gets_no_other() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE, "uid-b": ONE})
+        ours, theirs = credentials_of("a"), credentials_of("b")
+        async with a_supervisor(operator, ours) as revoked, a_supervisor(operator, theirs) as other:
+            for supervisor in (revoked, other):
+                await supervisor.hello()
+                await supervisor.offer()
+            operator.reviewer.gone.add(a_pod("a"))
+            operator.discovery.revise()
+            assert await revoked.end() is grpc.StatusCode.UNAUTHENTICATED
+            assert not operator.discovery.view("uid-a", digest=ONE.digest).is_connected
+            await other.hears_nothing()
+        assert await stream_refusal(operator, ours) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_whoever_is_revoked_before_its_hello_gets_nothing() -> None:
+    async with an_operator() as operator:
+        await operator.discovery.publish({"uid-a": ONE})
+        async with a_supervisor(operator, credentials_of("a")) as supervisor:
+            await supervisor.hears_nothing()
+            operator.reviewer.gone.add(a_pod("a"))
+            await supervisor.hello()
+            assert await supervisor.end() is grpc.StatusCode.UNAUTHENTICATED

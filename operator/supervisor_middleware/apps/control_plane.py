@@ -16,7 +16,8 @@ from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
-from supervisor_middleware.distribution.discovery import Discovery
+from supervisor_middleware.distribution.attendance import Leaf
+from supervisor_middleware.distribution.discovery import Discovery, supervisor_key
 from supervisor_middleware.distribution.enrollment import Enrollment, TokenReviewer
 from supervisor_middleware.distribution.inspection import Access, Inspection
 from supervisor_middleware.distribution.issuance import Issuer
@@ -24,6 +25,7 @@ from supervisor_middleware.distribution.renewal import Renewal, Vouching
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
+from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
 from supervisor_middleware.wire.gen import inspection_pb2_grpc
 
@@ -62,6 +64,8 @@ class Parts:
     epoch: int
     emit: Callable[[Event], None]
     leads: Callable[[], bool] = lambda: True
+    stands: Callable[[SandboxIdentity], bool] = lambda _: True
+    """Whether somebody who once proved itself may go on, where that is known without asking."""
 
 
 class ControlPlane:
@@ -71,6 +75,14 @@ class ControlPlane:
         """Wire everything; nothing runs or listens yet."""
         replica = parts.replica
         self._parts, self._settings = parts, replica.settings
+        self._issuer = Issuer(
+            authority=lambda: replica.authority,
+            trust_bundle=replica.trust_bundle,
+            leaf_lifetime=replica.settings.leaf_lifetime,
+            now=utc_now,
+            emit=parts.emit,
+            leads=parts.leads,
+        )
         self.discovery = Discovery(
             trust_domain=replica.settings.trust_domain,
             epoch=parts.epoch,
@@ -80,6 +92,7 @@ class ControlPlane:
             audit=parts.emit,
             leads=parts.leads,
             now=utc_now,
+            objection=self._objection,
         )
         self.reconciler = Reconciler(
             source=parts.source,
@@ -137,18 +150,10 @@ class ControlPlane:
             await server.stop(_DRAIN if self._parts.leads() else None)
 
     async def _serve(self) -> None:
-        parts, replica, settings = self._parts, self._parts.replica, self._settings
+        parts, settings = self._parts, self._settings
         await self.reconciler.has_published.wait()
-        issuer = Issuer(
-            authority=lambda: replica.authority,
-            trust_bundle=replica.trust_bundle,
-            leaf_lifetime=settings.leaf_lifetime,
-            now=utc_now,
-            emit=parts.emit,
-            leads=parts.leads,
-        )
-        enrollment = Enrollment(issuer, reviewer=parts.reviewer)
-        renewal = Renewal(issuer, vouching=parts.reviewer, trust_domain=settings.trust_domain)
+        enrollment = Enrollment(self._issuer, reviewer=parts.reviewer)
+        renewal = Renewal(self._issuer, vouching=parts.reviewer, trust_domain=settings.trust_domain)
         async with (
             self._server(settings.enrollment_port, client_certificate=ClientCertificate.NOT_ASKED) as (enrol, first),
             self._server(settings.discovery_port, client_certificate=ClientCertificate.REQUIRED) as (
@@ -176,6 +181,13 @@ class ControlPlane:
             now=utc_now,
             leads=self._parts.leads,
         )
+
+    def _objection(self, identity: SandboxIdentity, leaf: Leaf) -> str:
+        if not self._parts.stands(identity):
+            return f"the join of sandbox {identity.namespace}/{identity.sandbox} was revoked, or is unknown"
+        if not self._issuer.holders.shown(supervisor_key(identity), leaf):
+            return f"{supervisor_key(identity)} has a newer certificate"
+        return ""
 
     def _request(self) -> None:
         self.reconciler.request()

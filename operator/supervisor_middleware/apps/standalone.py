@@ -91,6 +91,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
                 access=LocalAccess(token=token),
                 epoch=max(snapshot.highest_epoch + 1, int(time.time())),
                 emit=sink.emit,
+                stands=joins.stands,
             )
         )
         probes = Probes(
@@ -104,6 +105,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         ):
             tasks.create_task(replica.identity.keep_fresh(sink.emit))
             tasks.create_task(control_plane.run())
+            tasks.create_task(joins.follow(control_plane.discovery.revise))
             tasks.create_task(_follow(folder_source, control_plane))
             tasks.create_task(_open_to_administrators(control_plane, settings, token=token))
 

@@ -15,8 +15,10 @@ from supervisor_middleware.errors import Untrusted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """Of the certificate a supervisor showed: when it ends, and the key identifier of the root that issued it."""
+    """Of a supervisor's certificate: which one it is, its life, and the key identifier of the root that issued it."""
 
+    serial: int
+    begins_at: datetime
     expires_at: datetime
     issuer: str
 
@@ -73,7 +75,12 @@ def leaf_of(certificate_pem: bytes) -> Leaf:
     """
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
-        return Leaf(expires_at=certificate.not_valid_after_utc, issuer=_issuer(certificate))
+        return Leaf(
+            serial=certificate.serial_number,
+            begins_at=certificate.not_valid_before_utc,
+            expires_at=certificate.not_valid_after_utc,
+            issuer=_issuer(certificate),
+        )
     except ValueError as error:
         raise Untrusted("the peer's certificate cannot be read") from error
 

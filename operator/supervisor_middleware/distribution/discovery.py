@@ -76,10 +76,12 @@ class Discovery:
         leads: Callable[[], bool] = lambda: True,
         patience: Patience = Patience(),
         now: Callable[[], datetime | None] = lambda: None,
+        objection: Callable[[SandboxIdentity, Leaf], str] = lambda _identity, _leaf: "",
     ) -> None:
         """`changed` is called whenever a supervisor's standing changed; `audit` takes audit events.
 
-        Nothing is said to anybody unless `leads`. Without `now` no ages are known.
+        Nothing is said to anybody unless `leads`. Without `now` no ages are known. `objection` says why a certificate
+        that TLS accepts counts no more (for our log), or nothing.
         """
         self._trust_domain = trust_domain
         self._changed = changed
@@ -88,6 +90,8 @@ class Discovery:
         self._leads = leads
         self._patience = patience
         self._now = now
+        self._objection = objection
+        self._guests: dict[str, tuple[SandboxIdentity, Leaf]] = {}
         self._offers = Offers(epoch=epoch, trust_bundle=trust_bundle)
         self._ledger = Ledger()
         self._streams: dict[str, Stream] = {}
@@ -135,6 +139,14 @@ class Discovery:
         views = (self.view(key, digest=wish.digest) for key, wish in self._ledger.wishes.items())
         return Counter(view.state.value if view.is_connected else "not_connected" for view in views)
 
+    def revise(self) -> None:
+        """End the streams of those whose certificate counts no more."""
+        for key, guest in tuple(self._guests.items()):
+            if reason := self._objection(*guest):
+                _log.warning("a supervisor loses its stream", supervisor=key, reason=reason)
+                self._streams[key].close(_NOT_OURS)
+                self._leave(key, self._streams[key])
+
     def close(self) -> None:
         """End every stream: supervisors look for whoever leads next."""
         for stream in self._streams.values():
@@ -159,19 +171,22 @@ class Discovery:
         self._open_calls[key] += 1
         try:
             self._names[key] = f"Sandbox {identity.namespace}/{identity.sandbox}"
-            await self._follow(key, leaf, reports, context)
+            await self._follow(key, (identity, leaf), reports, context)
         finally:
             self._open_calls[key] -= 1
             if not self._open_calls[key]:
                 del self._open_calls[key]
                 self._names.pop(key, None)
 
-    async def _follow(self, key: str, leaf: Leaf, reports: AsyncIterator[bytes], context: _Context) -> None:
+    async def _follow(
+        self, key: str, guest: tuple[SandboxIdentity, Leaf], reports: AsyncIterator[bytes], context: _Context
+    ) -> None:
         await self._await_sandbox(key, context)
         hello = await self._hello(reports, context)
         if key not in self._ledger.wishes:
             await _abort(context, _GONE)
-        stream = self._open(key, hello, leaf)
+        await self._require_counting(guest, context)  # again: it may have changed while we waited
+        stream = self._open(key, hello, guest)
         reading = asyncio.create_task(self._read(key, stream, reports))
         try:
             end = await stream.serve(context.write, leads=self._leads)
@@ -185,9 +200,16 @@ class Discovery:
         # gRPC verified the chain; which sandbox it names is ours to read.
         certificate = b"".join(context.auth_context().get("x509_pem_cert", ()))
         try:
-            return sandbox_identity(certificate, trust_domain=self._trust_domain), leaf_of(certificate)
+            guest = sandbox_identity(certificate, trust_domain=self._trust_domain), leaf_of(certificate)
         except Untrusted as error:
             _log.warning("refused a supervisor", reason=str(error))
+            await _abort(context, _NOT_OURS)
+        await self._require_counting(guest, context)
+        return guest
+
+    async def _require_counting(self, guest: tuple[SandboxIdentity, Leaf], context: _Context) -> None:
+        if reason := self._objection(*guest):
+            _log.warning("refused a supervisor", reason=reason)
             await _abort(context, _NOT_OURS)
 
     async def _await_sandbox(self, key: str, context: _Context) -> None:
@@ -208,13 +230,14 @@ class Discovery:
             await _abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, "the first report must be hello"))
         return report.hello
 
-    def _open(self, key: str, hello: pb.Hello, leaf: Leaf) -> Stream:
+    def _open(self, key: str, hello: pb.Hello, guest: tuple[SandboxIdentity, Leaf]) -> Stream:
         if key in self._streams:
             self._streams[key].close(_TAKEN_OVER)
         stream = self._streams[key] = Stream()
         now = self._now()
         record = replace(record_of(key, hello), connected_since=now, since=now)
-        self._attendance.came(key, leaf)
+        self._guests[key] = guest
+        self._attendance.came(key, guest[1])
         wish = self._ledger.connected(record)
         if wish is not None:
             self._send(key, wish)
@@ -225,7 +248,7 @@ class Discovery:
 
     def _leave(self, key: str, stream: Stream) -> None:
         if self._streams.get(key) is stream:
-            del self._streams[key]
+            del self._streams[key], self._guests[key]
             self._ledger.disconnected(key)
             self._attendance.left(key, at=self._now())
             self._move()

@@ -5,8 +5,8 @@ The rules:
    another leader is older, and two leaders' clocks may differ.
 2. A certificate that asked for its successor counts as well until the successor is shown: the answer may have been
    lost. One that a token bought ends all others at once.
-3. Until we issue, we know what we are shown: the one that begins later is newer; of two that begin alike, the one
-   that was shown first.
+3. Until we issue, we know what we are shown: the one that begins later is newer; of two that begin in the same
+   second, either.
 """
 
 from collections.abc import Callable
@@ -14,36 +14,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from cryptography import x509
+from supervisor_middleware.distribution.attendance import Leaf
 
 _ROOM: Final = 1024
 """How many are kept before those that have expired are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    """What tells one certificate from another."""
-
-    serial: int
-    begins: datetime
-    ends: datetime
-
-    @classmethod
-    def of(cls, pem: bytes) -> "Certificate":
-        """Of the leaf in `pem`, which was read before.
-
-        Raises:
-            ValueError: it is none.
-        """
-        leaf = x509.load_pem_x509_certificate(pem)
-        return cls(serial=leaf.serial_number, begins=leaf.not_valid_before_utc, ends=leaf.not_valid_after_utc)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Newest:
-    certificate: Certificate
+    certificate: Leaf
     is_ours: bool
-    asked_with: Certificate | None = None
+    asked_with: Leaf | None = None
 
 
 class Holders:
@@ -55,21 +36,21 @@ class Holders:
         self._newest: dict[str, _Newest] = {}
         self._room = _ROOM
 
-    def issued(self, key: str, certificate: Certificate, *, asked_with: Certificate | None) -> None:
+    def issued(self, key: str, certificate: Leaf, *, asked_with: Leaf | None) -> None:
         """`certificate` was signed for `key`: for a token, or for a renewal that `asked_with` proved."""
         self._make_room()
         self._newest[key] = _Newest(certificate=certificate, is_ours=True, asked_with=asked_with)
 
-    def shown(self, key: str, certificate: Certificate) -> bool:
+    def shown(self, key: str, certificate: Leaf) -> bool:
         """TLS accepted `certificate` of `key`; whether it is the one that counts."""
         newest = self._newest.get(key)
-        if newest is None or _is_later(certificate, than=newest):
-            self._make_room()
-            self._newest[key] = _Newest(certificate=certificate, is_ours=False)
-            return True
-        if certificate == newest.certificate:
+        if newest is not None and certificate == newest.certificate:
             if newest.asked_with is not None:
                 self._newest[key] = replace(newest, asked_with=None)
+            return True
+        if newest is None or _may_be_later(certificate, than=newest):
+            self._make_room()
+            self._newest[key] = _Newest(certificate=certificate, is_ours=False)
             return True
         return certificate == newest.asked_with
 
@@ -77,9 +58,9 @@ class Holders:
         if len(self._newest) < self._room:
             return
         now = self._now()
-        self._newest = {key: n for key, n in self._newest.items() if now < n.certificate.ends}
+        self._newest = {key: n for key, n in self._newest.items() if now < n.certificate.expires_at}
         self._room = max(_ROOM, 2 * len(self._newest))
 
 
-def _is_later(certificate: Certificate, *, than: _Newest) -> bool:
-    return not than.is_ours and certificate.begins > than.certificate.begins
+def _may_be_later(certificate: Leaf, *, than: _Newest) -> bool:
+    return not than.is_ours and certificate.begins_at >= than.certificate.begins_at

@@ -14,7 +14,8 @@ import grpc.aio
 import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
-from supervisor_middleware.distribution.holders import Certificate, Holders
+from supervisor_middleware.distribution.attendance import Leaf, leaf_of
+from supervisor_middleware.distribution.holders import Holders
 from supervisor_middleware.distribution.streams import NOT_LEADING
 from supervisor_middleware.distribution.turns import TooMany
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
@@ -41,7 +42,7 @@ class Issuer:
         object.__setattr__(self, "holders", Holders(now=self.now))
 
     def issue(
-        self, csr_pem: bytes, *, identity: SandboxIdentity, key: str, asked_with: Certificate | None = None
+        self, csr_pem: bytes, *, identity: SandboxIdentity, key: str, asked_with: Leaf | None = None
     ) -> pb.EnrollResponse:
         """A certificate for `identity`, which is now the newest of `key`; `asked_with` is the one it succeeds.
 
@@ -53,7 +54,7 @@ class Issuer:
         issued = self.authority().issue_supervisor(
             csr_pem, identity=identity, now=self.now(), lifetime=self.leaf_lifetime
         )
-        self.holders.issued(key, Certificate.of(issued.certificate_chain_pem), asked_with=asked_with)
+        self.holders.issued(key, leaf_of(issued.certificate_chain_pem), asked_with=asked_with)
         subject = f"Sandbox {identity.namespace}/{identity.sandbox}"
         kind = ChangeKind.CREDENTIALS_ISSUED if asked_with is None else ChangeKind.CREDENTIALS_ROTATED
         self.emit(Changed(kind=kind, subject=subject))

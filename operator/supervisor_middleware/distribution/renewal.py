@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 import grpc.aio
 
+from supervisor_middleware.distribution.attendance import Leaf, leaf_of
 from supervisor_middleware.distribution.discovery import supervisor_key
-from supervisor_middleware.distribution.holders import Certificate
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns
 from supervisor_middleware.errors import Untrusted
@@ -53,7 +53,7 @@ class Renewal(pb_grpc.RenewalServicer):
             self._issuer.require_leading()
             pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
             identity = sandbox_identity(pem, trust_domain=self._trust_domain)
-            key, presented = supervisor_key(identity), Certificate.of(pem)
+            key, presented = supervisor_key(identity), leaf_of(pem)
             self._require_newest(key, presented)
             async with self._turns.turn(key):
                 await self._vouching.vouch(identity)
@@ -61,6 +61,6 @@ class Renewal(pb_grpc.RenewalServicer):
             self._require_newest(key, presented)
             return self._issuer.issue(request.csr_pem, identity=identity, key=key, asked_with=presented)
 
-    def _require_newest(self, key: str, presented: Certificate) -> None:
+    def _require_newest(self, key: str, presented: Leaf) -> None:
         if not self._issuer.holders.shown(key, presented):
             raise Untrusted(f"{key} has a newer certificate than this one: its key may be in two hands")
