@@ -24,7 +24,7 @@ from supervisor_middleware.apps.clock import SystemClock, utc_now
 from supervisor_middleware.apps.health import Probes, serve_health
 from supervisor_middleware.audit.events import Bypassed, Event, Failed, Invoked
 from supervisor_middleware.audit.sink import JsonLinesSink
-from supervisor_middleware.errors import InvalidInput, Unavailable
+from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.middleware.builtins import BUILTINS
 from supervisor_middleware.pki.files import make_directory
 from supervisor_middleware.pki.spiffe import SpiffeId, supervisor_id
@@ -86,7 +86,10 @@ class _Supervisor:
         )
         self._runtime = Runtime()
         self._pool = Pool()
-        trust = TrustBundle(_own_bundle(settings))
+        trust = TrustBundle(
+            settings.state / "trust.pem", given=settings.trust_bundle, subject=str(owner), audit=self._sink.emit
+        )
+        trust.adopt()
         announcer = Announcer(subject=str(owner), audit=self._sink.emit)
         self._persistence = Persistence(store, clock=clock, random=draw)
         self._identity = Identity(
@@ -211,19 +214,6 @@ class _Supervisor:
         metrics.connected.set(self._subscriber.is_connected)
         metrics.saved.set(self._persistence.is_saved)
         return metrics.render()
-
-
-def _own_bundle(settings: SupervisorSettings) -> Path:
-    """Our own copy of the trust bundle: the given one may be a read-only mount, ours follows rotations."""
-    own = settings.state / "trust.pem"
-    if not own.exists():
-        try:
-            own.write_bytes(settings.trust_bundle.read_bytes())
-        except OSError as error:
-            raise InvalidInput(
-                f"{settings.trust_bundle}: {error.strerror}: the operator's trust bundle is needed before contact"
-            ) from error
-    return own
 
 
 def _addresses(hosts: tuple[str, ...], port: int) -> tuple[str, ...]:

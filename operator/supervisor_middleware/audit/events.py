@@ -88,6 +88,7 @@ class ChangeKind(StrEnum):
     GENERATION_WAITING = "generation_waiting"
     CREDENTIALS_ISSUED = "credentials_issued"
     CREDENTIALS_ROTATED = "credentials_rotated"
+    TRUST_BUNDLE_CHANGED = "trust_bundle_changed"
     LEADERSHIP_ACQUIRED = "leadership_acquired"
     LEADERSHIP_LOST = "leadership_lost"
 

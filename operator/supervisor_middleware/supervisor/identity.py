@@ -7,7 +7,7 @@ operator does not renew it, it is another supervisor's. An operator that is away
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -93,6 +93,7 @@ class Identity:
     async def run(self) -> None:
         """Renew or enrol whenever there is need; for ever."""
         while True:
+            self._follow_trust()
             if not self._is_due():
                 self._backoff.reset()
                 self._refusal.clear()  # refused, and nothing to do about it: what we have may be taken again
@@ -148,6 +149,22 @@ class Identity:
         if self._is_orphaned(current):
             return self._with.enroller.can_enroll
         return self._refusal.is_set() or self._is_past_half(current)
+
+    def _follow_trust(self) -> None:
+        """Heed a change of the given bundle, and keep beside the key what we believe: others read it there."""
+        try:
+            is_changed = self._with.trust.adopt()
+            roots = self._with.trust.read()
+            current = self.credentials.value
+            if current is None or roots == current.trust_bundle_pem:
+                return
+            current = replace(current, trust_bundle_pem=roots)
+            write_credentials(self._with.directory, current)
+        except SupervisorMiddlewareError as error:
+            self._tell(error)
+            return
+        # Whoever waits on it proves the operator anew; after a bundle that the operator sent, it has done so already.
+        self.credentials.set(current) if is_changed else self.credentials.amend(current)
 
     def _is_past_half(self, current: Credentials) -> bool:
         return should_renew(

@@ -75,6 +75,10 @@ class Watched(Generic[T]):
         """Set when the value is next replaced."""
         return self._change
 
+    def amend(self, value: T) -> None:
+        """Replace the value by one that is the same to everybody who waits."""
+        self._value = value
+
     def set(self, value: T) -> None:
         """Replace the value and wake who waits."""
         self._value = value
