@@ -3,11 +3,17 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from supervisor_middleware.middleware import TlsFiles
+from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.pki.credential_files import write_credentials
+from supervisor_middleware.pki.store import load_or_create_authority
 from tests.apps.rig import NAMESPACE, Rig, Supervised, metrics
 from tests.drills.accounting import STAGES, Tally
 from tests.drills.traffic import Load, Peers, traffic
@@ -113,9 +119,18 @@ class Drill:
 
 @contextmanager
 def a_drill(folder: Path) -> Iterator[Drill]:
-    """One that is not started yet."""
+    """One that is not started yet. The service proves itself, and asks for the supervisor's certificate."""
+    now, state = datetime.now(UTC), folder / "state"
+    load_or_create_authority(state, trust_domain="openshell.internal", now=now)
+    authority = Authority.create(trust_domain="services.example.internal", now=now)
+    served = authority.issue_server(dns_names=("localhost",), ip_addresses=(ip_address("127.0.0.1"),), now=now)
+    write_credentials(folder / "service-tls", served)
     with ExitStack() as stack:
-        peers = stack.enter_context(traffic())
+        peers = stack.enter_context(
+            traffic(tls=TlsFiles(directory=folder / "service-tls", client_ca=state / "ca.crt"))
+        )
         rig = Rig(folder, stack, upstream=peers.upstream_port)
-        rig.write("registration.yaml", yaml.safe_dump(a_registration(peers.service.endpoint)))
+        bundle = authority.certificate_pem.decode()
+        registration = a_registration(peers.service.endpoint, tls={"caBundle": bundle})
+        rig.write("registration.yaml", yaml.safe_dump(registration))
         yield Drill(rig, peers, rig.supervisor())

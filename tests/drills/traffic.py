@@ -28,7 +28,7 @@ from supervisor_middleware.middleware import (
     JsonObject,
     Middleware,
     Result,
-    ServerTls,
+    TlsFiles,
     WriteHeader,
     http_binding,
     http_manifest,
@@ -221,7 +221,7 @@ class Peers:
 
 
 @contextmanager
-def traffic(*, tls: ServerTls | None = None) -> Iterator[Peers]:
+def traffic(*, tls: TlsFiles | None = None) -> Iterator[Peers]:
     """A service (plaintext unless `tls`) and an upstream, until the end of the block."""
     with ExitStack() as stack:
         service, upstream = Recorder(), _Upstream()
@@ -235,7 +235,7 @@ def traffic(*, tls: ServerTls | None = None) -> Iterator[Peers]:
 
 
 @contextmanager
-def _served(service: Recorder, tls: ServerTls | None) -> Iterator[None]:
+def _served(service: Recorder, tls: TlsFiles | None) -> Iterator[None]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="recorder", daemon=True)
     thread.start()

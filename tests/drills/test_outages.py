@@ -1,0 +1,129 @@
+"""What a supervisor needs is taken away from it, for longer than anything it holds is good for."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from e2e.absent import absent
+from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
+from supervisor_middleware.pki.credentials import Credentials
+from supervisor_middleware.pki.keys import new_key_and_csr
+from supervisor_middleware.pki.spiffe import SandboxIdentity
+from supervisor_middleware.pki.store import load_or_create_authority
+from supervisor_middleware.pki.tokens import JOINED_PREFIX
+from tests.apps.rig import NAMESPACE, metrics, probe
+from tests.drills.drill import KILLED, PATIENCE, Drill
+from tests.drills.relay import a_network
+
+_LIFETIME = timedelta(seconds=24)
+_DISK_BYTES = 2 * 1024 * 1024
+
+
+def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_good_in_force(drill: Drill) -> None:
+    with a_network() as network:
+        ports = {n: str(network.relay(int(p))) for n, p in drill.agent.process.environment.items() if n in _PORTS}
+        drill.agent.process.environment = {**drill.agent.process.environment, **ports}
+        drill.rig.control.environment = {**drill.rig.control.environment, "SMW_LEAF_LIFETIME": "1m"}
+        folder = drill.agent.folder / "state" / "identity"
+        write_credentials(folder, _short_lived(drill))
+        drill.start()
+        with drill.load() as load:
+            drill.await_served(load)
+            network.cut()
+            held, served = _held(folder), load.newest()
+            drill.publish()
+            drill.rig.until("it expires", lambda: _now() > held.expires_at + timedelta(seconds=1), seconds=PATIENCE)
+            drill.await_answers(load, 10)
+            assert load.newest() == served
+            drill.publish()
+            network.mend()
+            drill.await_served(load)
+            drill.rig.until("all is well", drill.rig.is_programmed)
+    tally = drill.account(load)
+    assert not tally.unanswered
+    assert set(tally.allowed) == {served, str(drill.mark)}
+    assert _held(folder).expires_at > held.expires_at
+
+
+_PORTS = ("SMW_ENROLLMENT_PORT", "SMW_DISCOVERY_PORT")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _held(folder: Path) -> Credentials:
+    held = read_credentials(folder)
+    assert held is not None
+    return held
+
+
+def _short_lived(drill: Drill) -> Credentials:
+    """As the control plane would issue, but for seconds: no setting goes so low."""
+    authority = load_or_create_authority(drill.rig.state, trust_domain="openshell.internal", now=_now())
+    identity = SandboxIdentity(namespace=NAMESPACE, sandbox="agent", pod_uid=f"{JOINED_PREFIX}0123456789abcdef")
+    key, csr = new_key_and_csr()
+    issued = authority.issue_supervisor(csr, identity=identity, now=_now(), lifetime=_LIFETIME)
+    return Credentials(
+        certificate_chain_pem=issued.certificate_chain_pem,
+        private_key_pem=key,
+        trust_bundle_pem=authority.certificate_pem,
+    )
+
+
+def test_a_supervisor_whose_disk_is_full_serves_the_newest_from_memory_and_a_restart_a_whole_older_one(
+    drill: Drill,
+) -> None:
+    with _a_disk(drill.agent.folder / "state") as disk:
+        drill.start()
+        with drill.load() as load:
+            drill.await_served(load)
+            _fill(disk)
+            drill.roll(load)
+            drill.rig.until("it says that it is not saved", lambda: _is_saved(drill) == 0)
+            drill.rig.until("the control plane is told what is served", drill.rig.is_programmed)
+            drill.rig.control.kill()
+            drill.agent.process.kill()
+            drill.supervisor_was_killed(load)
+            drill.agent.process.start()
+            drill.rig.until("it serves what it kept", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
+            drill.await_answers(load, 5)
+            assert load.newest() == "1"
+            drill.rig.control.start()
+            drill.await_served(load)
+            (disk / "filler").unlink()
+            drill.roll(load)
+            drill.rig.until("it is saved", lambda: _is_saved(drill) == 1, seconds=PATIENCE)
+        drill.account(load, refused=KILLED)
+        drill.agent.process.stop()
+
+
+def _is_saved(drill: Drill) -> float:
+    return metrics(drill.agent.health)["saved"]
+
+
+@contextmanager
+def _a_disk(folder: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    folder.mkdir()
+    options = ("-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=0700", "tmpfs", str(folder))
+    mounted = subprocess.run(["mount", *options], check=False, capture_output=True, text=True)
+    if mounted.returncode:
+        absent(f"NO DISK TO FILL: only root may mount one: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _fill(disk: Path) -> None:
+    free = os.statvfs(disk)
+    with (disk / "filler").open("wb") as file, pytest.raises(OSError, match="No space left"):
+        os.posix_fallocate(file.fileno(), 0, (free.f_bfree + 1) * free.f_bsize)
+    with (disk / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, os.statvfs(disk).f_bfree * free.f_bsize)
