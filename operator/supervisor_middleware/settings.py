@@ -141,8 +141,8 @@ class StandaloneSettings(ControlPlaneSettings):
     state: Path = Path(".state/standalone")
 
 
-class SupervisorSettings(_Settings):
-    """`smw supervisor`. `operators` are hosts: the operator's replicas, tried in turn."""
+class SandboxSettings(_Settings):
+    """Shared by `smw supervisor` and `smw enroll`. `operators` are hosts: the operator's replicas, tried in turn."""
 
     trust_domain: TrustDomain = TRUST_DOMAIN
     namespace: Namespace = "default"
@@ -152,9 +152,20 @@ class SupervisorSettings(_Settings):
     discovery_port: Port = 8444
     trust_bundle: Path = Path("/etc/supervisor-middleware/trust/ca.crt")
     token_file: Path | None = None
+    audit_file: Path | None = None
+
+
+class SupervisorSettings(SandboxSettings):
+    """`smw supervisor`."""
+
     state: Path = Path(".state/supervisor")
     listen: Address = "127.0.0.1:15001"
     upstream: Address | None = None
     health_host: str = "127.0.0.1"
     health_port: Port = 8081
-    audit_file: Path | None = None
+
+
+class EnrollSettings(SandboxSettings):
+    """`smw enroll`."""
+
+    out: Path

@@ -24,7 +24,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     ("typed", "offered"),
     [
         (("smw", "con"), ["convert"]),
-        (("smw", "token", ""), ["create"]),
+        (("smw", "token", ""), ["create", "revoke"]),
         (("smw", "convert", "--to", ""), ["resources", "toml", "openshell"]),
         (("smw", "convert", "--na"), ["--namespace", "--name"]),
         (("smw", "validate", "--format", "g"), ["github"]),

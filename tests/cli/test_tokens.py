@@ -1,4 +1,4 @@
-"""`smw token create`: one token for one sandbox, or a reason."""
+"""`smw token`: one token for one sandbox, its end, or a reason."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_middleware.pki.store import TOKENS_FILE, join_tokens
+from supervisor_middleware.pki.tokens import JoinTokenRefused
 from tests.cli.commands import Smw
 
 
@@ -86,3 +87,19 @@ def test_a_corrupt_ledger_is_named(smw: Smw, tmp_path: Path) -> None:
     shown = smw("token", "create", "quickstart/agent", "--state", tmp_path)
     assert shown.code == 2
     assert shown.err.startswith(f"smw: {tmp_path}/{TOKENS_FILE}: ")
+
+
+def test_revoking_ends_what_a_sandbox_has_and_says_if_there_was_nothing(smw: Smw, tmp_path: Path) -> None:
+    token = smw("token", "create", "quickstart/agent", "--state", tmp_path).out.strip()
+    shown = smw("token", "revoke", "quickstart/agent", "--state", tmp_path)
+    assert (shown.code, shown.out, shown.err) == (0, "quickstart/agent: 1 ended\n", "")
+    with join_tokens(tmp_path) as tokens, pytest.raises(JoinTokenRefused):
+        tokens.redeem(token, datetime.now(UTC))
+    shown = smw("token", "revoke", "quickstart/agent", "--state", tmp_path)
+    assert (shown.code, shown.out) == (1, "quickstart/agent: has no token and has not joined\n")
+
+
+@pytest.mark.parametrize("sandbox", ["agent", "/agent", "quickstart/"])
+def test_revoking_needs_a_sandbox_and_a_state_directory(smw: Smw, tmp_path: Path, sandbox: str) -> None:
+    assert smw("token", "revoke", sandbox, "--state", tmp_path).code == 2
+    assert smw("token", "revoke", "a/b", "--state", tmp_path / "nowhere").code == 2

@@ -21,7 +21,7 @@ from supervisor_middleware.model import limits
 from supervisor_middleware.model.durations import format_duration
 from supervisor_middleware.model.evaluation import FailureCode
 from supervisor_middleware.model.violation import RETRYABLE, Reason
-from supervisor_middleware.settings import OperatorSettings, StandaloneSettings, SupervisorSettings
+from supervisor_middleware.settings import EnrollSettings, OperatorSettings, StandaloneSettings, SupervisorSettings
 from supervisor_middleware.telemetry import ControlMetrics, SupervisorMetrics
 from tests.contract.markdown import code, page, table
 from tests.contract.reference_cli import cli, commands
@@ -136,6 +136,7 @@ def settings() -> bytes:
         ("operator", OperatorSettings),
         ("standalone", StandaloneSettings),
         ("supervisor", SupervisorSettings),
+        ("enroll", EnrollSettings),
     ):
         flags = {p.name: p.opts[0] for p in commands()[command].params if p.opts[0].startswith("--")}
         rows = [_setting(name, info, flags) for name, info in model.model_fields.items()]

@@ -83,6 +83,7 @@ class World:
         self.audited: list[Event] = []
         self.directory = folder / "identity"
         self.bundle = folder / "bundle.pem"
+        self.given: Path | None = None
         self.bundle.write_bytes(AUTHORITY.certificate_pem)
 
     def identity(self) -> Identity:
@@ -92,7 +93,7 @@ class World:
                 directory=self.directory,
                 enroller=self.enroller,
                 renewer=self.renewer,
-                trust=TrustBundle(self.bundle),
+                trust=TrustBundle(self.bundle, given=self.given),
                 audit=audit,
                 clock=self.clock,
                 random=lambda: 0.5,
@@ -319,3 +320,52 @@ def test_an_address_that_is_none_is_refused_at_once(world: World, address: str) 
         )
     with pytest.raises(InvalidInput, match="no operator address"):
         Enroller(addresses=(), trust_domain=TRUST_DOMAIN, trust=TrustBundle(world.bundle), owner="", token_file=None)
+
+
+async def test_a_given_bundle_that_changes_has_the_operator_proven_anew(world: World, tmp_path: Path) -> None:
+    write_credentials(world.directory, stored := supervisor_credentials(AUTHORITY))
+    world.given = tmp_path / "given.pem"
+    world.given.write_bytes(AUTHORITY.certificate_pem)
+    async with world.running() as identity:
+        await settle()
+        change = identity.credentials.change
+        both = AUTHORITY.certificate_pem + OTHER_AUTHORITY.certificate_pem
+        world.given.write_bytes(both)
+        await settle(change.is_set)
+        assert change.is_set()
+        assert identity.credentials.value is not None
+        assert identity.credentials.value.trust_bundle_pem == both
+        assert identity.credentials.value.leaf == stored.leaf
+    kept = read_credentials(world.directory)
+    assert kept is not None
+    assert kept.trust_bundle_pem == both
+    assert (world.renewer.shown, world.enroller.attempts) == ([], [])
+
+
+async def test_a_bundle_that_an_operator_sent_is_kept_beside_the_key_and_wakes_nobody_again(world: World) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    async with world.running() as identity:
+        await settle()
+        change = identity.credentials.change
+        both = AUTHORITY.certificate_pem + OTHER_AUTHORITY.certificate_pem
+        world.bundle.write_bytes(both)
+
+        def is_kept() -> bool:
+            kept = read_credentials(world.directory)
+            return kept is not None and kept.trust_bundle_pem == both
+
+        await settle(is_kept)
+        assert is_kept()
+        assert not change.is_set()
+
+
+async def test_a_given_bundle_without_our_root_has_us_enrol_anew(world: World, tmp_path: Path) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY))
+    world.given = tmp_path / "given.pem"
+    world.given.write_bytes(AUTHORITY.certificate_pem)
+    async with world.running():
+        await settle()
+        world.enroller.authority = OTHER_AUTHORITY
+        world.given.write_bytes(OTHER_AUTHORITY.certificate_pem)
+        await settle(lambda: world.enroller.attempts != [])
+        assert (world.renewer.shown, world.enroller.attempts) == ([], [0])

@@ -22,6 +22,7 @@ import structlog
 
 from supervisor_middleware.apps.clock import SystemClock, utc_now
 from supervisor_middleware.apps.health import Probes, serve_health
+from supervisor_middleware.apps.sandbox_identity import addresses, identity_of, trust_of
 from supervisor_middleware.audit.events import Bypassed, Event, Failed, Invoked
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import Unavailable
@@ -32,7 +33,6 @@ from supervisor_middleware.settings import SupervisorSettings
 from supervisor_middleware.supervisor.announcements import Announcer
 from supervisor_middleware.supervisor.connections import Pool
 from supervisor_middleware.supervisor.describe import GrpcDescriber
-from supervisor_middleware.supervisor.enrollment import Enroller
 from supervisor_middleware.supervisor.envoy import EnvoyProcess
 from supervisor_middleware.supervisor.envoy_config import (
     DynamicForward,
@@ -42,16 +42,12 @@ from supervisor_middleware.supervisor.envoy_config import (
     UnixAddress,
 )
 from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor, RequestIdentity
-from supervisor_middleware.supervisor.identity import Identity
-from supervisor_middleware.supervisor.identity import Surroundings as IdentitySurroundings
 from supervisor_middleware.supervisor.keeper import Keeper, Surroundings
 from supervisor_middleware.supervisor.persistence import Persistence
 from supervisor_middleware.supervisor.preparation import Preparer
-from supervisor_middleware.supervisor.renewal import Renewer
 from supervisor_middleware.supervisor.runtime import Evaluator, Runtime
 from supervisor_middleware.supervisor.store import Store, open_store
 from supervisor_middleware.supervisor.subscriber import Operator, Subscriber
-from supervisor_middleware.supervisor.trust import TrustBundle
 from supervisor_middleware.telemetry import SupervisorMetrics
 
 _DRAIN: Final = timedelta(seconds=5)
@@ -86,33 +82,11 @@ class _Supervisor:
         )
         self._runtime = Runtime()
         self._pool = Pool()
-        trust = TrustBundle(
-            settings.state / "trust.pem", given=settings.trust_bundle, subject=str(owner), audit=self._sink.emit
-        )
-        trust.adopt()
+        trust = trust_of(settings, own=settings.state / "trust.pem", audit=self._sink.emit)
         announcer = Announcer(subject=str(owner), audit=self._sink.emit)
         self._persistence = Persistence(store, clock=clock, random=draw)
-        self._identity = Identity(
-            IdentitySurroundings(
-                directory=settings.state / "identity",
-                enroller=Enroller(
-                    addresses=_addresses(settings.operators, settings.enrollment_port),
-                    trust_domain=settings.trust_domain,
-                    trust=trust,
-                    owner=str(owner),
-                    token_file=settings.token_file,
-                ),
-                renewer=Renewer(
-                    addresses=_addresses(settings.operators, settings.discovery_port),
-                    trust_domain=settings.trust_domain,
-                    trust=trust,
-                    owner=str(owner),
-                ),
-                trust=trust,
-                audit=self._sink.emit,
-                clock=clock,
-                random=draw,
-            )
+        self._identity = identity_of(
+            settings, directory=settings.state / "identity", trust=trust, audit=self._sink.emit
         )
         self._keeper = Keeper(
             Surroundings(
@@ -133,7 +107,7 @@ class _Supervisor:
         )
         self._subscriber = Subscriber(
             Operator(
-                addresses=_addresses(settings.operators, settings.discovery_port),
+                addresses=addresses(settings.operators, settings.discovery_port),
                 trust_domain=settings.trust_domain,
                 trust=trust,
             ),
@@ -214,10 +188,6 @@ class _Supervisor:
         metrics.connected.set(self._subscriber.is_connected)
         metrics.saved.set(self._persistence.is_saved)
         return metrics.render()
-
-
-def _addresses(hosts: tuple[str, ...], port: int) -> tuple[str, ...]:
-    return tuple(f"{host}:{port}" for host in hosts)
 
 
 def _address(text: str) -> TcpAddress:

@@ -76,6 +76,8 @@ class Identity:
         self._problem = ""
         self._roots_at_issue = b""
         self.credentials: Watched[Credentials | None] = Watched(None)
+        self.is_saved = False
+        """Whether the directory holds what is in use."""
 
     def load(self) -> None:
         """Take what the state directory holds, if it is whole, ours and not expired."""
@@ -83,6 +85,7 @@ class Identity:
             stored = read_credentials(self._with.directory)
             if stored is not None and self._is_usable(stored):
                 self.credentials.set(stored)
+                self.is_saved = True
         except SupervisorMiddlewareError as error:
             _log.warning("stored credentials cannot be used: enrolling anew", reason=str(error))
 
@@ -93,8 +96,8 @@ class Identity:
     async def run(self) -> None:
         """Renew or enrol whenever there is need; for ever."""
         while True:
-            self._follow_trust()
-            if not self._is_due():
+            self.follow_trust()
+            if not self.is_due():
                 self._backoff.reset()
                 self._refusal.clear()  # refused, and nothing to do about it: what we have may be taken again
                 await first_of(self._refusal.wait(), self._with.clock.sleep(LOOK_INTERVAL))
@@ -142,7 +145,8 @@ class Identity:
     def _is_usable(self, current: Credentials) -> bool:
         return is_usable(current, owner=self._with.enroller.owner, now=self._with.clock.now())
 
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
+        """Whether new credentials should be got now."""
         current = self.credentials.value
         if current is None or not self._is_usable(current):
             return True
@@ -150,7 +154,7 @@ class Identity:
             return self._with.enroller.can_enroll
         return self._refusal.is_set() or self._is_past_half(current)
 
-    def _follow_trust(self) -> None:
+    def follow_trust(self) -> None:
         """Heed a change of the given bundle, and keep beside the key what we believe: others read it there."""
         try:
             is_changed = self._with.trust.adopt()
@@ -163,8 +167,10 @@ class Identity:
         except SupervisorMiddlewareError as error:
             self._tell(error)
             return
-        # Whoever waits on it proves the operator anew; after a bundle that the operator sent, it has done so already.
-        self.credentials.set(current) if is_changed else self.credentials.amend(current)
+        if is_changed:
+            self.credentials.set(current)  # whoever waits on them proves the operator anew
+        else:
+            self.credentials.amend(current)  # the operator sent the bundle, and was proven anew then
 
     def _is_past_half(self, current: Credentials) -> bool:
         return should_renew(
@@ -183,11 +189,13 @@ class Identity:
             return False  # no bundle, no operator: a new certificate is out of reach anyway
 
     def _keep(self, credentials: Credentials) -> None:
+        self.is_saved = False
         try:
             pem = credentials.trust_bundle_pem
             self._with.trust.install(pem, stated_digest=bundle_digest(pem))
             self._roots_at_issue = self._with.trust.read()
             write_credentials(self._with.directory, credentials)
+            self.is_saved = True
         except SupervisorMiddlewareError as error:
             # In memory they serve as well; a restart enrols again.
             _log.warning("new credentials could not be saved", reason=str(error))

@@ -12,6 +12,14 @@ commands: Final = typer.Typer()
 token_commands: Final = typer.Typer(no_args_is_help=True, help="Join tokens for supervisors outside a cluster.")
 commands.add_typer(token_commands, name="token")
 
+OperatorsOption = Annotated[
+    list[str] | None, typer.Option("--operator", metavar="HOST", help="The operator; repeat for its replicas.")
+]
+NamespaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Namespace of the sandbox.")]
+SandboxOption = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sandbox; needed.")]
+TrustBundleOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The operator's trust bundle (PEM).")]
+TokenFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Pod-bound token or join token.")]
+
 
 @commands.command(epilog="Example:  smw standalone examples/quickstart")
 def standalone(
@@ -53,15 +61,11 @@ def operator(
 
 @commands.command(epilog="Example:  smw supervisor --sandbox agent --token-file token")
 def supervisor(
-    operator: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="The operator; repeat for its replicas.")
-    ] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="Namespace of the sandbox.")] = None,
-    sandbox: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sandbox; needed.")] = None,
-    trust_bundle: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The operator's trust bundle (PEM).")
-    ] = None,
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Pod-bound token or join token.")] = None,
+    operator: OperatorsOption = None,
+    namespace: NamespaceOption = None,
+    sandbox: SandboxOption = None,
+    trust_bundle: TrustBundleOption = None,
+    token_file: TokenFileOption = None,
     state: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where identity and last-known-good are kept.")
     ] = None,
@@ -90,6 +94,46 @@ def supervisor(
         upstream=upstream,
     )
     run_until_stopped(run_supervisor(settings), log_level=settings.log_level)
+
+
+@commands.command(epilog="Example:  smw enroll --sandbox agent --token-file token --out certs --keep")
+def enroll(
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where tls.crt, tls.key and ca.crt are kept; needed.")
+    ] = None,
+    operator: OperatorsOption = None,
+    namespace: NamespaceOption = None,
+    sandbox: SandboxOption = None,
+    trust_bundle: TrustBundleOption = None,
+    token_file: TokenFileOption = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Stay and renew at half-life: for a sidecar.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Try once, instead of for --wait.")] = False,
+    wait: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long to try: an integer with s, m or h. [default: 60s]")
+    ] = None,
+) -> None:
+    """Get a sandbox's certificate into files.
+
+    For supervisors that read files: as an init container, or with --keep as a sidecar. A certificate in DIR that is
+    good and young is left alone, an older one renewed without the token, others are got with it. The files are
+    replaced as one. Exit codes: 0 DIR holds a good certificate, 1 the operator refuses, 2 there is no answer. With
+    --keep only a wrong setting ends it. Settings come from the environment (SMW_...) too.
+    """
+    from supervisor_middleware.cli.enroll import manner_of, run
+    from supervisor_middleware.cli.running import settings_of
+    from supervisor_middleware.settings import EnrollSettings
+
+    manner = manner_of(once=once, keep=keep, patience=wait)
+    settings = settings_of(
+        EnrollSettings,
+        out=out,
+        operators=None if operator is None else tuple(operator),
+        namespace=namespace,
+        sandbox=sandbox,
+        trust_bundle=trust_bundle,
+        token_file=token_file,
+    )
+    raise typer.Exit(run(settings, manner))
 
 
 @commands.command(epilog="Example:  smw serve terms --tls certs --client-ca .state/standalone/ca.crt")
