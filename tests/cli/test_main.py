@@ -88,29 +88,29 @@ def test_wrong_usage_is_exit_2_and_says_how(smw: Smw, arguments: tuple[str, ...]
 def test_an_error_of_ours_is_one_line_and_exit_2(
     smw: Smw, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
-    def fail(**_: object) -> None:
+    def fail(_: object) -> None:
         raise kind("ca.crt: is missing: do this")
 
-    monkeypatch.setattr("supervisor_middleware.cli.status.run", fail)
+    monkeypatch.setattr("supervisor_middleware.cli.status.command.run", fail)
     shown = smw("status")
     assert (shown.code, shown.out, shown.err) == (2, "", "smw: ca.crt: is missing: do this\n")
 
 
 def test_an_error_of_the_system_is_one_line_with_the_file(smw: Smw, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_: object) -> None:
+    def fail(_: object) -> None:
         Path("/proc/no/such/file").read_text()
 
-    monkeypatch.setattr("supervisor_middleware.cli.status.run", fail)
+    monkeypatch.setattr("supervisor_middleware.cli.status.command.run", fail)
     shown = smw("status")
     assert (shown.code, shown.out) == (2, "")
     assert shown.err == "smw: /proc/no/such/file: No such file or directory\n"
 
 
 def test_an_interrupt_ends_quietly(smw: Smw, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(**_: object) -> None:
+    def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("supervisor_middleware.cli.status.run", interrupt)
+    monkeypatch.setattr("supervisor_middleware.cli.status.command.run", interrupt)
     shown = smw("status")
     assert (shown.code, shown.err) == (130, "")
 
@@ -142,7 +142,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, module: str, arguments: list[s
 
 
 def test_a_module_that_nobody_sells_is_a_bug_and_seen_as_one(smw: Smw, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "supervisor_middleware.cli.status", None)
+    monkeypatch.setitem(sys.modules, "supervisor_middleware.cli.status.command", None)
     with pytest.raises(ModuleNotFoundError):
         smw("status")
 

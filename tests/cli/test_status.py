@@ -40,6 +40,18 @@ File config/20-policy.yaml
 """
 
 
+def nobody_answers(state: Path) -> str:
+    """What is said of a state directory that no control plane is behind."""
+    return f"smw: supervisors are not shown: no control plane runs on {state}: start smw standalone\n"
+
+
+def objects_of(text: str) -> Any:
+    """Of `-o json` what is not about supervisors; those come last."""
+    *objects, totals = json.loads(text)
+    assert totals["kind"] == "Supervisors"
+    return objects
+
+
 def a_condition(kind: str, status: str, reason: str) -> dict[str, Any]:
     return {"type": kind, "status": status, "reason": reason, "message": ""}
 
@@ -118,13 +130,13 @@ def a_state(folder: Path, *objects: dict[str, Any], problems: Any = ()) -> Path:
 
 def test_all_is_well_is_exit_0_and_the_table_lines_up(smw: Smw, tmp_path: Path) -> None:
     shown = smw("status", "--state", a_state(tmp_path, OUTBOUND, TERMS))
-    assert (shown.code, shown.err, shown.out) == (0, "", GOOD)
+    assert (shown.code, shown.err, shown.out) == (0, nobody_answers(tmp_path), GOOD)
 
 
 def test_what_is_wrong_stands_below_the_table_and_is_exit_1(smw: Smw, tmp_path: Path) -> None:
     objects, problems = broken()
     shown = smw("status", "--state", a_state(tmp_path, *objects, problems=problems))
-    assert (shown.code, shown.err, shown.out) == (1, "", BAD)
+    assert (shown.code, shown.err, shown.out) == (1, nobody_answers(tmp_path), BAD)
 
 
 def test_a_baseline_stands_among_the_policies_without_a_namespace(smw: Smw, tmp_path: Path) -> None:
@@ -135,7 +147,7 @@ def test_a_baseline_stands_among_the_policies_without_a_namespace(smw: Smw, tmp_
     assert shown.code == 0
     assert [line.split()[0] for line in shown.out.splitlines()] == ["POLICY", "quickstart/outbound", "platform"]
     assert smw("status", "--state", a_state(tmp_path, OUTBOUND, broken)).code == 1
-    (value,) = json.loads(smw("status", "--state", a_state(tmp_path, baseline), "-o", "json").out)
+    (value,) = objects_of(smw("status", "--state", a_state(tmp_path, baseline), "-o", "json").out)
     assert (value["kind"], value["namespace"], value["status"]["accepted"]["revision"]) == (
         "ClusterSandboxPolicy",
         None,
@@ -171,6 +183,12 @@ def test_json_and_yaml_say_the_same(smw: Smw, tmp_path: Path) -> None:
     value = json.loads(as_json.out)
     assert value == yaml.safe_load(as_yaml.out)
     assert [o["kind"] for o in value].count("File") == 1
+    assert value[-1] == {
+        "kind": "Supervisors",
+        "namespace": None,
+        "name": None,
+        "status": {"isKnown": False, "reason": f"no control plane runs on {tmp_path}: start smw standalone"},
+    }
     by_name = {o["name"]: o["status"] for o in value}
     assert by_name["outbound"]["accepted"]["revision"] == 2
     # The effective registration is the machine's memory; people asked how it fares.

@@ -21,7 +21,7 @@ import yaml
 
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.cli.processes import Process, echo_upstream, free_port, post, wait_until
-from supervisor_middleware.cli.status import read_state
+from supervisor_middleware.cli.status.objects import read_state
 from supervisor_middleware.cli.timeline import Timeline
 from supervisor_middleware.cli.tokens import create
 from supervisor_middleware.errors import SupervisorMiddlewareError

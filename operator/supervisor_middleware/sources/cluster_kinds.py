@@ -28,6 +28,10 @@ class WatchedKind:
         """Path of all of them, in every namespace."""
         return f"{self._root}/{self.plural}"
 
+    def within(self, namespace: str) -> str:
+        """Path of those in one namespace."""
+        return f"{self._root}/namespaces/{namespace}/{self.plural}"
+
     @property
     def definition(self) -> str | None:
         """Path of the CustomResourceDefinition; built-in kinds have none."""

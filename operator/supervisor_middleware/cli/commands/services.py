@@ -197,7 +197,7 @@ def describe(
     raise typer.Exit(run(target, output=output))
 
 
-@commands.command(epilog="Example:  smw status --state .state/standalone")
+@commands.command(epilog="Example:  smw status --namespace team-a --watch")
 def status(
     state: Annotated[
         Path | None, typer.Option("--state", metavar="DIR", help="State directory of smw standalone.")
@@ -205,15 +205,54 @@ def status(
     kubeconfig: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of a cluster; as kubectl finds it if absent.")
     ] = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Of policies and sandboxes; all if absent.")
+    ] = "",
+    sandbox: Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="Supervisors of one sandbox.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show supervisors live, until interrupted.")] = False,
     output: OutputOption = Output.TABLE,
+    operator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Enrolment port of the operator; forwarded from its Pod if absent."),
+    ] = None,
+    operator_namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="Where the operator runs.")
+    ] = "supervisor-middleware",
+    service_account: Annotated[
+        str | None,
+        typer.Option(metavar="NAMESPACE/NAME", help="Ask the operator as this account, with a token made for that."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A token to ask the operator with; the kubeconfig's if absent."),
+    ] = None,
+    trust_bundle: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The operator's trust bundle; as published if absent.")
+    ] = None,
+    trust_domain: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The operator's; that of the trust bundle if absent.")
+    ] = None,
 ) -> None:
-    """Show registrations, policies and their rollout.
+    """Show registrations, policies, and who runs what.
 
-    The exit code is 1 while something is not Ready or not Programmed.
+    The exit code is 1 while something is not Ready, not Programmed, or does not run what it should. Where the
+    operator cannot be asked, what objects say is shown, and why the rest is not.
     """
-    from supervisor_middleware.cli.status import run
+    from supervisor_middleware.cli.status.command import Options, run
+    from supervisor_middleware.cli.status.reach import Target
 
-    raise typer.Exit(run(state=state, kubeconfig=kubeconfig, output=output))
+    target = Target(
+        state=state,
+        kubeconfig=kubeconfig,
+        operator=operator,
+        operator_namespace=operator_namespace,
+        namespace=namespace,
+        token_file=token_file,
+        service_account=service_account,
+        trust_bundle=trust_bundle,
+        trust_domain=trust_domain,
+    )
+    raise typer.Exit(run(Options(target=target, sandbox=sandbox, output=output, is_watched=watch)))
 
 
 @commands.command(epilog="Example:  smw demo --keep")

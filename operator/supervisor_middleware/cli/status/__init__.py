@@ -1,0 +1,1 @@
+"""`smw status`: registrations, policies, and who runs what."""
