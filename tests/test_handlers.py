@@ -5,7 +5,7 @@ import logging
 import kopf
 from structlog.testing import capture_logs
 
-from supervisor_middleware.handlers import _quiet_kopf, _settings
+from supervisor_middleware.handlers import _NoMemories, _quiet_kopf, _settings
 
 
 def test_what_kopf_logs_is_cut_before_anything_like_a_body() -> None:
@@ -33,3 +33,11 @@ def test_kopf_posts_nothing_and_only_labelled_pods_are_watched() -> None:
     assert settings.watching.label_selectors.collect(pods) == ["middleware.openshell.io/sandbox"]
     assert settings.watching.label_selectors.collect(policies) == []
     assert settings.watching.label_selectors.collect(kopf.Resource("", "v1", "namespaces")) == []
+
+
+async def test_kopf_remembers_nothing_of_the_objects_it_saw() -> None:
+    memories = _NoMemories()
+    body = kopf.RawBody(metadata={"uid": "u-1"})
+    assert await memories.recall(body, noticed_by_listing=True, memobase=kopf.Memo()) is not None
+    assert list(memories.iter_all_memories()) == []
+    await memories.forget(body)

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import kopf
 import structlog
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.canonical import ParsedJson
@@ -141,6 +142,7 @@ class _Watcher:
         operator = kopf.operator(
             registry=self._registry(),
             settings=_settings(silence=self._silence),
+            memories=_NoMemories(),
             standalone=True,
             clusterwide=True,
             stop_flag=self._stop,
@@ -228,6 +230,14 @@ def _settings(*, silence: timedelta = SILENCE) -> kopf.OperatorSettings:
         if watched.selector:
             settings.watching.label_selectors[watched.group, watched.version, watched.plural] = watched.selector
     return settings
+
+
+class _NoMemories(ResourceMemories):
+    """kopf would keep a kilobyte and a half about each object it saw, for handlers that we have none of."""
+
+    async def recall(self, *arguments: Any, **options: Any) -> ResourceMemory:
+        """Of the one event it is asked for."""
+        return await super().recall(*arguments, **{**options, "ephemeral": True})
 
 
 class _ToStructlog(logging.Handler):

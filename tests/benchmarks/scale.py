@@ -50,9 +50,13 @@ class Watched:
     async def follow(self, client: Client) -> None:
         """Until cancelled."""
         found = await client.get(POLICIES)
-        async for kind, policy in client.watch(POLICIES, since=found["metadata"]["resourceVersion"]):
-            if kind in {"ADDED", "MODIFIED"}:
-                self._take(policy)
+        since = found["metadata"]["resourceVersion"]
+        while True:
+            # A watch ends now and then, and goes on where it ended.
+            async for kind, policy in client.watch(POLICIES, since=since):
+                since = policy["metadata"]["resourceVersion"]
+                if kind in {"ADDED", "MODIFIED"}:
+                    self._take(policy)
 
     def _take(self, policy: Document) -> None:
         uid, status = policy["metadata"]["uid"], policy.get("status")

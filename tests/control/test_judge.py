@@ -3,16 +3,30 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from supervisor_middleware.compiler.binding import Bindings, bind
+from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
 from supervisor_middleware.compiler.questions import questions
+from supervisor_middleware.control import judge as subject
 from supervisor_middleware.control.acceptances import acceptance_of
 from supervisor_middleware.control.decisions import decide_registry
 from supervisor_middleware.control.judge import Judge, PolicyDecision
 from supervisor_middleware.control.registrations import Registry
 from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
 from supervisor_middleware.model.verdict import Accepted, Outage, Rejected, Unreachable, Verdict
+from supervisor_middleware.model.violation import Reason, Violation
 from supervisor_middleware.registry.catalog import Catalog
-from tests.builders import NOW, a_policy, a_registration, a_revision, an_accepted_registration, some_settings
+from tests.builders import (
+    NOW,
+    a_binding,
+    a_manifest,
+    a_policy,
+    a_registration,
+    a_revision,
+    an_accepted_registration,
+    some_settings,
+)
 
 SETTINGS = some_settings()
 
@@ -70,7 +84,8 @@ def test_an_edit_is_judged_anew() -> None:
     assert first is not None
     assert second is not None
     assert second.digest != first.digest
-    assert second.draft.generation == 2
+    assert second.revision is not None
+    assert second.revision.generation == 2
 
 
 def test_a_policy_created_again_under_its_name_is_another() -> None:
@@ -115,6 +130,94 @@ def test_last_known_good_counts_and_what_is_pending_where_a_binding_is_missing()
     assert len({id(s) for s in seen}) == 3
     assert seen[2] is not None
     assert "acme" in str(seen[2].report.violations[0])
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Stored]:
+    """The policies that were read, each time."""
+    found = list[Stored]()
+
+    def noted(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
+        found.append(stored)
+        return draft_policy(stored)
+
+    monkeypatch.setattr(subject, "draft_policy", noted)
+    return found
+
+
+def settled(judge: Judge, *, of: Bindings) -> PolicyDecision:
+    """A policy whose spec is accepted."""
+    fresh = judged(judge, a_policy(), of=of).fresh
+    assert fresh is not None
+    accepted = StoredRevision(number=1, epoch=1, digest=fresh.digest, revision=fresh)
+    decision = at(judge, a_policy(), of=of, accepted=accepted)
+    assert decision.is_settled
+    return decision
+
+
+def at(
+    judge: Judge, stored: Stored, *, of: Bindings, accepted: StoredRevision | None, catalog: Catalog | None = None
+) -> PolicyDecision:
+    """Judged with the catalog as it is."""
+    catalog = Catalog() if catalog is None else catalog
+    around = judge.around(Registry(registrations=(), bindings=of), catalog)
+    return judge.decide(stored, catalog, around=around, accepted=accepted)
+
+
+def test_what_is_accepted_is_held_once_and_not_read_again_for_what_does_not_concern_it(reads: list[Stored]) -> None:
+    judge = Judge(SETTINGS)
+    before = settled(judge, of=bindings())
+    assert before.compiled is not None
+    assert before.accepted is not None
+    assert before.compiled.revision is before.accepted.revision
+    reads.clear()
+    catalog = Catalog()
+    catalog.decided(questions(draft_policy(a_policy("other"))[0], bindings())[0].key, Accepted(), now=NOW)
+    catalog.version += 7
+    status = replace(a_policy(), resource_version="2", status={"observedGeneration": 1})
+    after = at(judge, status, of=bindings(others=2), accepted=before.accepted, catalog=catalog)
+    assert after.compiled is before.compiled
+    assert after.stored is status
+    assert reads == []
+
+
+def test_what_is_accepted_is_read_again_if_its_service_changes(reads: list[Stored]) -> None:
+    judge = Judge(SETTINGS)
+    accepted = settled(judge, of=bindings()).accepted
+    reads.clear()
+    assert at(judge, a_policy(), of=bindings(max_body_bytes=4096), accepted=accepted).is_settled
+    renewed = bind((an_accepted_registration(manifest=a_manifest(a_binding(timeout="1s"))),), SETTINGS.builtins)
+    asked = at(judge, a_policy(), of=renewed, accepted=accepted)
+    assert (asked.compiled, len(asked.questions)) == (None, 1)
+    missing = at(judge, a_policy(), of=bind((), SETTINGS.builtins), accepted=accepted)
+    assert missing.compiled is not None
+    assert not missing.compiled.report.is_valid
+    assert at(judge, a_policy(), of=bindings(), accepted=accepted).is_settled
+    # Once for the new limit, and once for what followed until it was settled again.
+    assert len(reads) == 2
+
+
+def test_a_no_takes_what_is_accepted_and_an_outage_does_not() -> None:
+    judge, catalog = Judge(SETTINGS), Catalog()
+    before = settled(judge, of=bindings())
+    (key,) = (q.key for q in questions(judge.read(a_policy()).draft, bindings()))
+    compilations = judge.compilations
+    catalog.decided(key, Unreachable(Outage.CALL_FAILED), now=NOW)
+    during = at(judge, a_policy(), of=bindings(), accepted=before.accepted, catalog=catalog)
+    assert (during.compiled, judge.compilations) == (before.compiled, compilations)
+    catalog.decided(key, Rejected("no"), now=NOW)
+    after = at(judge, a_policy(), of=bindings(), accepted=before.accepted, catalog=catalog)
+    assert after.compiled is not None
+    assert [v.reason for v in after.compiled.report.violations] == [Reason.CONFIG_REJECTED]
+
+
+def test_what_nobody_asks_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "_SPARE", 2)
+    judge = Judge(SETTINGS)
+    for number in range(5):
+        judged(judge, a_policy(config={"n": number}, generation=number), of=bindings())
+        judge.keep(frozenset({a_policy().uid}))
+    assert len(judge._wants) <= 3
 
 
 def test_what_is_gone_is_forgotten() -> None:

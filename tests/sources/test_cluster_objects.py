@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor_middleware.errors import InvalidInput
+from supervisor_middleware.model.compact import CompactObject
 from supervisor_middleware.model.revision import Position
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, SANDBOX_LABEL, Sandbox
 from supervisor_middleware.model.snapshot import Kind, Snapshot, Stored, StoredRevision
@@ -61,6 +62,34 @@ def test_a_policy_keeps_what_was_typed_and_drops_the_rest() -> None:
         status={"stages": 1},
         annotations={"middleware.openshell.io/allow-removal": "true"},
     )
+
+
+def test_what_policies_have_in_common_is_kept_once() -> None:
+    first, second = (convert(Kind.SANDBOX_POLICY, a_body(uid=uid, spec={"n": [1]})) for uid in ("u-1", "u-2"))
+    assert isinstance(first, Stored)
+    assert isinstance(second, Stored)
+    assert isinstance(first.spec, CompactObject)
+    assert first.spec == second.spec
+    assert first.created_at is second.created_at
+    assert first.annotations is second.annotations
+
+
+def test_an_entry_that_revisions_have_in_common_is_one() -> None:
+    one, other = convert(Kind.POLICY_REVISION, a_revision_body()), convert(Kind.POLICY_REVISION, a_revision_body())
+    assert isinstance(one, StoredRevision)
+    assert isinstance(other, StoredRevision)
+    assert [id(e) for e in one.revision.entries] == [id(e) for e in other.revision.entries]
+
+
+def test_a_large_entry_is_kept_for_its_revision_alone() -> None:
+    large = a_revision(an_entry(config={"words": "x" * 4096}))
+    stored = StoredRevision(number=1, epoch=1, digest=large.digest, revision=large)
+    body = a_body(stored.name, namespace=None, uid="r-1", spec=revision_body(stored)["spec"])
+    one, other = convert(Kind.POLICY_REVISION, body), convert(Kind.POLICY_REVISION, body)
+    assert one == other == stored
+    assert isinstance(one, StoredRevision)
+    assert isinstance(other, StoredRevision)
+    assert one.revision.entries[0] is not other.revision.entries[0]
 
 
 def test_a_registration_has_no_namespace_and_may_have_no_status_yet() -> None:

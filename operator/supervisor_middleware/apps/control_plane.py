@@ -106,6 +106,7 @@ class ControlPlane:
             emit=parts.emit,
             metrics=replica.metrics,
             catalog=replica.catalog,
+            acceptances=replica.acceptances,
         )
         replica.client.lost = self.reconciler.lost
         self.enrollment_port = 0

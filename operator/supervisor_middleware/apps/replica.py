@@ -11,6 +11,7 @@ import structlog
 
 from supervisor_middleware.apps.clock import until_renewal, utc_now
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.control.acceptances import Acceptances
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.pki.authority import Authority
@@ -103,6 +104,7 @@ class Replica:
         self.inquirer = Inquirer(self.client, BUILTINS, turns=Turns(at_once=RECONCILING))
         self.reviewer = Inquirer(self.client, BUILTINS, turns=Turns(at_once=REVIEWING, waiting=REVIEWS_WAITING))
         self.catalog = Catalog()
+        self.acceptances = Acceptances()
         self.compiler_settings = CompilerSettings(
             builtins=BUILTIN_BINDINGS,
             unselected=settings.unselected,

@@ -95,6 +95,7 @@ class WebhookService:
             now=utc_now,
             live=ClusterLive(self._api),
             disclosure=self._settings.webhook_disclosure,
+            acceptances=replica.acceptances,
         )
 
     def _certificate(self, load: Load) -> Certificate:

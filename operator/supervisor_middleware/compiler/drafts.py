@@ -9,6 +9,7 @@ from supervisor_middleware.compiler.configs import NOTHING, Measure, measure
 from supervisor_middleware.compiler.endpoints import EndpointDraft, draft_endpoints
 from supervisor_middleware.compiler.structure import parse, path_of
 from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.compact import expanded
 from supervisor_middleware.model.durations import parse_deadline
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.policy_resources import ClusterSandboxPolicySpec, PolicySpec, SandboxPolicySpec
@@ -40,6 +41,11 @@ class EntryDraft:
     on_error: OnError
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
+
+    @property
+    def askable_digest(self) -> str | None:
+        """Digest of the config if a service can be asked about it."""
+        return self.measure.digest if self.config is not None and self.measure.is_askable else None
 
     def path(self, *fields: str | int) -> str:
         """Where the entry, or a field of it, stands."""
@@ -92,8 +98,9 @@ class PolicyDraft:
 def draft_policy(stored: Stored) -> tuple[PolicyDraft, list[Violation]]:
     """Read a policy as far as possible, with every structural violation."""
     model, selector = _FORMS[stored.subject.kind]
-    violations, wrong = parse(model, stored.spec, subject=stored.subject)
-    spec: Mapping[str, Any] = stored.spec if isinstance(stored.spec, Mapping) else {}
+    written = expanded(stored.spec)
+    violations, wrong = parse(model, written, subject=stored.subject)
+    spec: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
     endpoints, doubtful = draft_endpoints(spec, subject=stored.subject)
     violations.extend(doubtful)
     raw_entries = spec.get("networkMiddlewares")

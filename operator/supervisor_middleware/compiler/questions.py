@@ -44,15 +44,20 @@ def questions(draft: PolicyDraft, bindings: Bindings, *, accepted: Revision | No
 
 def question_for(entry: EntryDraft, bound: Bound | None) -> Question | None:
     """The question of one entry, or None if there is nobody or nothing to ask."""
-    if bound is None or entry.config is None or entry.measure.digest is None or not entry.measure.is_askable:
+    config_digest = entry.askable_digest
+    if bound is None or entry.config is None or config_digest is None:
         return None
-    key = VerdictKey(
+    return Question(key=key_for(bound, config_digest), bound=bound, config=entry.config)
+
+
+def key_for(bound: Bound, config_digest: str) -> VerdictKey:
+    """What an answer about a config of this digest is kept under."""
+    return VerdictKey(
         endpoint=bound.endpoint,
         manifest_digest=bound.manifest_digest,
         binding=bound.binding.id,
-        config_digest=entry.measure.digest,
+        config_digest=config_digest,
     )
-    return Question(key=key, bound=bound, config=entry.config)
 
 
 def verdict_digest(key: VerdictKey) -> str:

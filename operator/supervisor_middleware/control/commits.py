@@ -7,20 +7,12 @@ revisions that were never committed or cannot be read.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from supervisor_middleware.control.acceptances import accepted_reference
+from supervisor_middleware.control.acceptances import Revisions, accepted_reference, revisions_by_policy
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.snapshot import Snapshot, Stored, StoredRevision
 
 KEPT_REVISIONS: Final = 2
 """The current one and the one before it."""
-
-
-def revisions_by_policy(snapshot: Snapshot) -> Mapping[str, tuple[StoredRevision, ...]]:
-    """Every stored revision by its policy's UID, oldest first."""
-    found: dict[str, list[StoredRevision]] = {}
-    for stored in sorted(snapshot.revisions, key=lambda r: r.number):
-        found.setdefault(stored.revision.uid, []).append(stored)
-    return {uid: tuple(revisions) for uid, revisions in found.items()}
 
 
 def orphans(snapshot: Snapshot) -> Mapping[str, Revision]:
@@ -29,7 +21,7 @@ def orphans(snapshot: Snapshot) -> Mapping[str, Revision]:
     Whether it was ever committed only the policy's status told. If it was not, it would have been in a moment.
     """
     there = {p.uid for p in snapshot.policies}
-    newest = {uid: stored[-1].revision for uid, stored in revisions_by_policy(snapshot).items()}
+    newest = {uid: stored[-1].revision for uid, stored in revisions_by_policy(snapshot.revisions).items()}
     return {uid: revision for uid, revision in newest.items() if uid not in there}
 
 
@@ -47,7 +39,7 @@ def revision_to_store(
 
 
 def surplus(
-    by_policy: Mapping[str, tuple[StoredRevision, ...]],
+    by_policy: Revisions,
     *,
     accepted: Mapping[str, StoredRevision],
     needed: frozenset[str],

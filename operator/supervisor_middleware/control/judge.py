@@ -2,34 +2,50 @@
 
 A pass looks at every policy, but most have not changed since the last: reading ten configs of 64 KiB takes a tenth of
 a second, which one tenant could cost everybody at each pass. So a change costs what the policies cost that it
-concerns, and the others a glance. One judge a reconciler.
+concerns, and the others a glance. Nor do the others cost memory: of a policy that is accepted as it stands, only what
+it asks of whom is remembered, which many policies share; it is read again if any of that changes. One judge a
+reconciler.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from supervisor_middleware.compiler.binding import Bindings, Bound
 from supervisor_middleware.compiler.checks import PolicyInput
 from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
-from supervisor_middleware.compiler.pipeline import CompiledPolicy, compile_draft
-from supervisor_middleware.compiler.questions import Question, questions
+from supervisor_middleware.compiler.pipeline import compile_draft
+from supervisor_middleware.compiler.questions import Question, key_for, questions, verdict_digest
 from supervisor_middleware.control.acceptances import Acceptances
 from supervisor_middleware.control.registrations import Registry
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
-from supervisor_middleware.model.verdict import Verdict, VerdictKey
+from supervisor_middleware.model.verdict import Rejected, Verdict, VerdictKey
 from supervisor_middleware.model.violation import Reason, Report, Violation
 from supervisor_middleware.registry.catalog import Catalog
+
+_Asks: TypeAlias = tuple[tuple[str, str | None], ...]
+"""For each entry the binding it selects, and the digest of its config if anybody can be asked about it."""
+_SPARE: Final = 1000
+"""Of what nobody asks any more, besides as many as there are policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
     """A policy as it was read."""
 
-    stored: Stored
     draft: PolicyDraft
     violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What a policy compiles to: a revision only if nothing is wrong."""
+
+    revision: Revision | None
+    digest: str
+    report: Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +57,7 @@ class PolicyDecision:
 
     stored: Stored
     questions: tuple[Question, ...]
-    compiled: CompiledPolicy | None
+    compiled: Compiled | None
     accepted: StoredRevision | None
     fallback: Revision | None
     """What sandboxes run of a policy that was never accepted."""
@@ -52,6 +68,12 @@ class PolicyDecision:
         if self.compiled is None or (self.accepted is not None and self.accepted.digest == self.compiled.digest):
             return None
         return self.compiled.revision
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is accepted is what it compiles to, and nobody is to be asked."""
+        is_current = self.compiled is not None and self.compiled.revision is not None and self.fresh is None
+        return is_current and not self.questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,25 +95,44 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Inputs:
-    """Everything a compilation depends on besides the settings, which are fixed for a run.
+class _Wants:
+    """Who serves each entry, and what they are to be asked: the same for all policies that ask the same."""
 
-    `bound` is who serves each entry; what else there is (`hints`) counts only where somebody is missing.
+    asks: _Asks
+    bound: tuple[Bound | None, ...]
+    keys: Mapping[VerdictKey, str]
+    """With the digest under which a revision holds the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """Everything a compilation of one spec depends on besides the settings, which are fixed for a run.
+
+    `bound` is who serves each entry; what else there is (`hints`) counts only where somebody is missing. Of an answer
+    that `accepted` holds, only a no counts.
     """
 
-    read: Read
     bound: tuple[Bound | None, ...]
     hints: tuple[Bindings, tuple[str, ...]] | None
-    accepted: Revision | None
+    accepted: StoredRevision | None
     answers: tuple[Verdict | None, ...]
 
     def is_same(self, other: "_Inputs") -> bool:
         """Whether the outcome must be the same. By identity where equality would cost what is to be saved."""
-        return (
-            self.read is other.read
-            and self.accepted is other.accepted
-            and (self.bound, self.answers, self.hints) == (other.bound, other.answers, other.hints)
+        return self.accepted is other.accepted and (
+            (self.bound, self.answers, self.hints) == (other.bound, other.answers, other.hints)
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """One policy. `read` None: it is settled, and what was read of it is dropped."""
+
+    stored: Stored
+    asks: _Asks
+    read: Read | None
+    compiled: tuple[_Inputs, Compiled] | None = None
+    decided: tuple[Around, PolicyDecision] | None = None
 
 
 @dataclass(slots=True)
@@ -101,30 +142,25 @@ class Judge:
     settings: CompilerSettings
     compilations: int = 0
     acceptances: Acceptances = field(default_factory=Acceptances)
-    _read: dict[str, Read] = field(default_factory=dict)
-    _compiled: dict[str, tuple[_Inputs, CompiledPolicy]] = field(default_factory=dict)
-    _decided: dict[str, tuple[Around, PolicyDecision]] = field(default_factory=dict)
-    _fallbacks: dict[str, tuple[Read, Revision | None]] = field(default_factory=dict)
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _fallbacks: dict[str, Revision | None] = field(default_factory=dict)
+    _wants: dict[_Asks, _Wants] = field(default_factory=dict)
     _bindings: Bindings | None = None
 
     def knows(self, stored: Stored) -> bool:
         """Whether the policy was read as it is."""
-        known = self._read.get(stored.uid)
+        known = self._known.get(stored.uid)
         return known is not None and (known.stored is stored or _identity(known.stored) == _identity(stored))
 
     def read(self, stored: Stored) -> Read:
-        """The policy, read once a spec."""
-        if self.knows(stored):
-            return self._read[stored.uid]
-        draft, violations = draft_policy(stored)
-        read = Read(stored=stored, draft=draft, violations=tuple(violations))
-        self._read[stored.uid] = read
-        return read
+        """The policy, read once a spec unless it was dropped meanwhile."""
+        return self._read(self._look_up(stored))
 
     def around(self, registry: Registry, catalog: Catalog) -> Around:
         """What a pass judges in; the bindings are the object of the last pass if nothing changed."""
         if self._bindings is None or self._bindings != registry.bindings:
             self._bindings = registry.bindings
+            self._wants.clear()
         return Around(
             bindings=self._bindings,
             pending=registry.pending,
@@ -135,76 +171,127 @@ class Judge:
     def decide(
         self, stored: Stored, catalog: Catalog, *, around: Around, accepted: StoredRevision | None
     ) -> PolicyDecision:
-        """Judge one policy, unless nothing that it could depend on has changed."""
-        known = self._decided.get(stored.uid)
-        if (
-            known is not None
-            and known[1].stored is stored
-            and known[1].accepted is accepted
-            and known[0].is_same(around)
-        ):
-            return known[1]
-        decision = self._decide(stored, catalog, around=around, accepted=accepted)
-        self._decided[stored.uid] = (around, decision)
+        """Judge one policy, unless nothing that it could depend on has changed. `around` is the latest."""
+        known = self._known.get(stored.uid)
+        if known is not None and known.decided is not None:
+            before, decision = known.decided
+            if decision.stored is stored and decision.accepted is accepted and before.is_same(around):
+                return decision
+        known = self._look_up(stored)
+        decision = self._decide(known, catalog, around=around, accepted=accepted)
+        known.decided = (around, decision)
+        if decision.is_settled:
+            known.read = None
         return decision
 
     def keep(self, uids: frozenset[str]) -> None:
         """Forget policies that are gone."""
-        for uid in self._read.keys() - uids:
-            del self._read[uid]
-            self._compiled.pop(uid, None)
-            self._decided.pop(uid, None)
+        for uid in self._known.keys() - uids:
+            del self._known[uid]
             self._fallbacks.pop(uid, None)
+        if len(self._wants) > len(self._known) + _SPARE:
+            self._wants.clear()
+
+    def _look_up(self, stored: Stored) -> _Known:
+        """What is known of the policy as it is, which is nothing but what it says if it is new."""
+        if not self.knows(stored):
+            read = _read(stored)
+            self._known[stored.uid] = _Known(stored=stored, asks=_asks(read.draft), read=read)
+            self._fallbacks.pop(stored.uid, None)
+        known = self._known[stored.uid]
+        # Not the one before, which is of no use any more.
+        known.stored = stored
+        return known
 
     def _decide(
-        self, stored: Stored, catalog: Catalog, *, around: Around, accepted: StoredRevision | None
+        self, known: _Known, catalog: Catalog, *, around: Around, accepted: StoredRevision | None
     ) -> PolicyDecision:
-        read = self.read(stored)
+        wants = self._wants_of(known, around.bindings)
         standing = None if accepted is None else accepted.revision
-        asked = questions(read.draft, around.bindings, accepted=standing)
+        held = frozenset[str]() if standing is None else standing.verdicts
+        asked: tuple[Question, ...] = ()
+        if any(digest not in held for digest in wants.keys.values()):
+            asked = questions(self._read(known).draft, around.bindings, accepted=standing)
         compiled = None
         if not any(catalog.is_unasked(q.key) for q in asked):
-            compiled = self._compile(read, catalog.verdicts, around=around, accepted=standing)
+            answers = tuple(_counting(catalog.verdicts.get(k), is_held=d in held) for k, d in wants.keys.items())
+            inputs = _Inputs(
+                bound=wants.bound,
+                hints=(around.bindings, around.pending) if None in wants.bound else None,
+                accepted=accepted,
+                answers=answers if any(answers) else (),
+            )
+            compiled = self._compile(known, inputs, catalog.verdicts, around=around)
         if compiled is not None and around.is_incomplete and _misses_a_binding(compiled.report):
             compiled = None
-        fallback = self._fallback(read) if accepted is None else None
+        fallback = self._fallback(known) if accepted is None else None
         if fallback is None:
-            self._fallbacks.pop(stored.uid, None)
-        return PolicyDecision(stored=stored, questions=asked, compiled=compiled, accepted=accepted, fallback=fallback)
+            self._fallbacks.pop(known.stored.uid, None)
+        return PolicyDecision(
+            stored=known.stored, questions=asked, compiled=compiled, accepted=accepted, fallback=fallback
+        )
 
-    def _fallback(self, read: Read) -> Revision | None:
+    def _fallback(self, known: _Known) -> Revision | None:
         """Made once a spec, and kept for those only that need it."""
-        known = self._fallbacks.get(read.stored.uid)
-        if known is None or known[0] is not read:
-            known = self._fallbacks[read.stored.uid] = (read, read.draft.as_unresolved())
-        return known[1]
+        uid = known.stored.uid
+        if uid not in self._fallbacks:
+            self._fallbacks[uid] = self._read(known).draft.as_unresolved()
+        return self._fallbacks[uid]
 
     def _compile(
-        self, read: Read, verdicts: Mapping[VerdictKey, Verdict], *, around: Around, accepted: Revision | None
-    ) -> CompiledPolicy:
-        bound = tuple(around.bindings.find(e.middleware or "") for e in read.draft.entries)
-        inputs = _Inputs(
-            read=read,
-            bound=bound,
-            hints=(around.bindings, around.pending) if None in bound else None,
-            accepted=accepted,
-            answers=tuple(verdicts.get(q.key) for q in questions(read.draft, around.bindings)),
-        )
-        known = self._compiled.get(read.stored.uid)
-        if known is not None and inputs.is_same(known[0]):
-            return known[1]
+        self, known: _Known, inputs: _Inputs, verdicts: Mapping[VerdictKey, Verdict], *, around: Around
+    ) -> Compiled:
+        if known.compiled is not None and inputs.is_same(known.compiled[0]):
+            return known.compiled[1]
+        read, accepted = self._read(known), inputs.accepted
         given = PolicyInput(
             draft=read.draft,
             bindings=around.bindings,
             verdicts=verdicts,
             settings=self.settings,
-            accepted=accepted,
+            accepted=None if accepted is None else accepted.revision,
             pending=around.pending,
         )
-        compiled = compile_draft(given, read.violations)
+        found = compile_draft(given, read.violations)
         self.compilations += 1
-        self._compiled[read.stored.uid] = (inputs, compiled)
+        compiled = Compiled(revision=found.revision, digest=found.digest, report=found.report)
+        if accepted is not None and accepted.digest == found.digest:
+            # Not kept twice.
+            compiled = Compiled(revision=accepted.revision, digest=accepted.digest, report=found.report)
+        known.compiled = (inputs, compiled)
         return compiled
+
+    def _read(self, known: _Known) -> Read:
+        if known.read is None:
+            known.read = _read(known.stored)
+        return known.read
+
+    def _wants_of(self, known: _Known, bindings: Bindings) -> _Wants:
+        wants = self._wants.get(known.asks)
+        if wants is None:
+            bound = tuple(bindings.find(binding) for binding, _ in known.asks)
+            keys = (
+                key_for(of, config_digest)
+                for of, (_, config_digest) in zip(bound, known.asks, strict=True)
+                if of is not None and config_digest is not None
+            )
+            wants = _Wants(asks=known.asks, bound=bound, keys={key: verdict_digest(key) for key in keys})
+            self._wants[known.asks] = wants
+        known.asks = wants.asks
+        return wants
+
+
+def _read(stored: Stored) -> Read:
+    draft, violations = draft_policy(stored)
+    return Read(draft=draft, violations=tuple(violations))
+
+
+def _asks(draft: PolicyDraft) -> _Asks:
+    return tuple((e.middleware or "", e.askable_digest) for e in draft.entries)
+
+
+def _counting(verdict: Verdict | None, *, is_held: bool) -> Verdict | None:
+    return None if is_held and not isinstance(verdict, Rejected) else verdict
 
 
 def _identity(stored: Stored) -> tuple[object, ...]:

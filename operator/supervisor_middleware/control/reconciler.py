@@ -14,8 +14,9 @@ from typing import Protocol
 import structlog
 
 from supervisor_middleware.audit.events import Event
+from supervisor_middleware.control.acceptances import Acceptances, Revisions
 from supervisor_middleware.control.batches import for_each
-from supervisor_middleware.control.commits import orphans, revision_to_store, revisions_by_policy, surplus
+from supervisor_middleware.control.commits import orphans, revision_to_store, surplus
 from supervisor_middleware.control.decisions import Decisions, decide
 from supervisor_middleware.control.inquiries import Asker, Inquiries
 from supervisor_middleware.control.judge import Judge, PolicyDecision
@@ -37,7 +38,6 @@ from supervisor_middleware.registry.catalog import Catalog
 from supervisor_middleware.telemetry import ControlMetrics
 
 _Accepted = Mapping[str, StoredRevision]
-_Revisions = Mapping[str, tuple[StoredRevision, ...]]
 _log = structlog.get_logger(__name__)
 
 
@@ -88,14 +88,18 @@ class Reconciler:
         emit: Callable[[Event], None],
         metrics: ControlMetrics,
         catalog: Catalog | None = None,
+        acceptances: Acceptances | None = None,
     ) -> None:
-        """`now` is UTC; `emit` takes audit events; `catalog` is what this process knows of services already."""
+        """`now` is UTC; `emit` takes audit events; `catalog` is what this process knows of services already.
+
+        `acceptances` is the replica's.
+        """
         self._source, self._store, self._distributor = source, store, distributor
         self._epoch, self._trust_bundle, self._now = epoch, trust_bundle, now
         self._measures = Measures(metrics)
         self._passes = Passes(self.reconcile, due=self._next_due, now=now, measures=self._measures)
         self._inquiries = Inquiries(asker, now=now, answered=self.request, catalog=catalog)
-        self._judge = Judge(settings)
+        self._judge = Judge(settings, acceptances=acceptances or Acceptances())
         self._composer = Composer(settings)
         self._leaving = Leaving()
         self._writer = StatusWriter(store, emit=emit, failed=self._passes.request_soon)
@@ -149,7 +153,7 @@ class Reconciler:
         self._inquiries.pursue(decisions)
         if frozen := await self._commit_registrations(decisions, now=now):
             decisions = await self._decide(snapshot, frozen=frozen)
-        revisions = revisions_by_policy(snapshot)
+        revisions = self._judge.acceptances.of(snapshot).revisions
         accepted, rollout = await self._commit_policies(snapshot, decisions, revisions, now=now)
         self._sandboxes = snapshot.sandboxes
         await self._distributor.publish(rollout.generations)
@@ -182,7 +186,7 @@ class Reconciler:
         return frozenset(r.stored.uid for r, is_written in zip(fresh, outcomes, strict=True) if not is_written)
 
     async def _commit_policies(
-        self, snapshot: Snapshot, decisions: Decisions, revisions: _Revisions, *, now: datetime
+        self, snapshot: Snapshot, decisions: Decisions, revisions: Revisions, *, now: datetime
     ) -> tuple[_Accepted, Rollout]:
         """Persist fresh revisions and name them in statuses; what is accepted (by UID) and comes of that."""
         accepted = {p.stored.uid: p.accepted for p in decisions.policies if p.accepted is not None}
@@ -203,7 +207,7 @@ class Reconciler:
         self._leaving = leaving
         return wanted, rollout
 
-    async def _save(self, decisions: Decisions, revisions: _Revisions) -> dict[str, StoredRevision]:
+    async def _save(self, decisions: Decisions, revisions: Revisions) -> dict[str, StoredRevision]:
         """Save fresh revisions; one that cannot be saved leaves its policy on what it has, and the others go on."""
 
         async def save(policy: PolicyDecision) -> StoredRevision | None:
@@ -244,7 +248,7 @@ class Reconciler:
             bindings=decisions.registry.bindings,
         )
 
-    async def _collect(self, snapshot: Snapshot, accepted: _Accepted, revisions: _Revisions) -> None:
+    async def _collect(self, snapshot: Snapshot, accepted: _Accepted, revisions: Revisions) -> None:
         needed = frozenset((*(p.uid for p in snapshot.policies), *self._leaving.gone))
         for stored in surplus(revisions, accepted=accepted, needed=needed):
             try:

@@ -14,6 +14,7 @@ from supervisor_middleware.control.judge import PolicyDecision
 from supervisor_middleware.control.registrations import RegistrationDecision
 from supervisor_middleware.control.rollout import Rollout
 from supervisor_middleware.distribution.ledger import State, View
+from supervisor_middleware.model.compact import expanded
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
 from supervisor_middleware.model.violation import Report, merge
@@ -83,7 +84,7 @@ def policy_standing(
         unserved=tuple(e.key for e in entries if bindings.find(e.binding) is None),
         degraded=tuple(e.key for e in entries if e.binding in degraded) if degraded else (),
         laggards=_laggards(views, rollout),
-        views=list(views.values()),
+        views=tuple(views.values()),
     )
 
 
@@ -124,8 +125,9 @@ def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str]:
 
 def is_judged(stored: Stored) -> bool:
     """Whether the stored status already is a verdict on the current spec."""
-    is_known = condition(stored.status, "Accepted")[0] in {"True", "False"}
-    return is_known and stored.status.get("observedGeneration") == stored.generation
+    status = expanded(stored.status)
+    is_known = condition(status, "Accepted")[0] in {"True", "False"}
+    return is_known and status.get("observedGeneration") == stored.generation
 
 
 def _used(policy: PolicyDecision, owners: Mapping[str, str]) -> frozenset[str]:

@@ -4,7 +4,7 @@ An equal status is not written again. Where only counts moved, at most one write
 may answer at once. Transitions are written at once, and told (an Event, the audit trail) after the write.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ from supervisor_middleware.control.news import News, news_of
 from supervisor_middleware.control.status import is_news
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.canonical import JsonObject
+from supervisor_middleware.model.compact import expanded
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.violation import Report, Subject
 
@@ -66,9 +67,10 @@ class StatusWriter:
         """Whether the stored status says this now."""
         if stored.uid in self._attempted:
             return False
-        if not is_news(status, stored.status):
+        previous = expanded(stored.status)
+        if not is_news(status, previous):
             return True
-        due = self._due(stored, status, report, now=now)
+        due = self._due(stored, status, report, previous=previous, now=now)
         if due is not None and due > now:
             self._postponed[stored.uid] = due
             return False
@@ -84,7 +86,9 @@ class StatusWriter:
             _log.error("a status cannot be written", object=str(stored.subject), reason=str(error))
             return False
         self._written[stored.uid] = now
-        await self._tell(stored, status, report)
+        if report is not None:
+            self._pending.pop(stored.uid, None)
+        await self._tell(stored, news_of(stored.subject, status, previous, report))
         return True
 
     def next_due(self) -> datetime | None:
@@ -92,17 +96,23 @@ class StatusWriter:
         return min(self._postponed.values(), default=None)
 
     def _due(
-        self, stored: Stored, status: Mapping[str, Any], found: Report | None, *, now: datetime
+        self,
+        stored: Stored,
+        status: Mapping[str, Any],
+        found: Report | None,
+        *,
+        previous: Mapping[str, Any],
+        now: datetime,
     ) -> datetime | None:
         """What may wait, and until when."""
         if found is None:
             return self._pending_until(stored, now=now)
-        if _moves_counts_only(status, stored.status) and stored.uid in self._written:
+        if _moves_counts_only(status, previous) and stored.uid in self._written:
             return self._written[stored.uid] + COUNTS_INTERVAL
         return None
 
-    async def _tell(self, stored: Stored, status: Mapping[str, Any], report: Report | None) -> None:
-        for news in news_of(stored.subject, status, stored.status, report):
+    async def _tell(self, stored: Stored, found: Iterable[News]) -> None:
+        for news in found:
             if news.change is not None:
                 self._emit(news.change)
             if news.reason:

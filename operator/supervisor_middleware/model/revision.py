@@ -6,6 +6,7 @@ generations are composed from revisions only.
 
 import base64
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -190,8 +191,9 @@ def revision_from_content(
     uid: str,
     generation: int,
     created_at: datetime,
+    entry: Callable[[ParsedJson], Entry] = Entry.from_json,
 ) -> Revision:
-    """A revision out of its parsed content and the identity kept beside it.
+    """A revision out of its parsed content and the identity kept beside it; `entry` may know entries already.
 
     Raises:
         KeyError, TypeError, ValueError, OverflowError: it is something else, or of an unknown schema.
@@ -210,7 +212,7 @@ def revision_from_content(
                 for r in content["selector"]
             )
         ),
-        entries=tuple(Entry.from_json(e) for e in content["entries"]),
+        entries=tuple(map(entry, content["entries"])),
         activation_deadline=None if deadline is None else parse_deadline(str(deadline)),
         position=Position(content.get("position", Position.FIRST)),
         skips=tuple(Skip(path=str(s["path"]), host=str(s["host"])) for s in content.get("skips", ())),

@@ -1,24 +1,30 @@
 """What the API server holds, as our values. PURE: bodies in, `Stored`, `StoredRevision`, `Sandbox` out.
 
 A body is dropped once it is converted: of its metadata only what somebody reads is kept (`managedFields` and the
-last-applied annotation are several times the size of the rest).
+last-applied annotation are several times the size of the rest). There may be many thousands of policies, so what they
+were written as is kept as text, and what they have in common is kept once.
 """
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, TypeAlias, assert_never
 
 from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.canonical import ParsedJson, parse
-from supervisor_middleware.model.revision import revision_from_content, unpack
+from supervisor_middleware.model.canonical import JsonObject, ParsedJson, parse
+from supervisor_middleware.model.compact import compact
+from supervisor_middleware.model.revision import Entry, revision_from_content, unpack
 from supervisor_middleware.model.sandbox import GROUP, NAMESPACE_LABEL, SANDBOX_LABEL, Sandbox
-from supervisor_middleware.model.snapshot import Kind, Stored, StoredRevision
+from supervisor_middleware.model.snapshot import POLICY_KINDS, Kind, Stored, StoredRevision
 from supervisor_middleware.model.violation import Subject
 from supervisor_middleware.pki.spiffe import is_subdomain
 
 _SHARED_CHARS: Final = 256
+_SHARED_ENTRY_CHARS: Final = 2048
+_NONE: Final[Mapping[str, str]] = {}
 _LIVE_PHASES: Final = frozenset({"Pending", "Running"})
 
 
@@ -58,7 +64,12 @@ def identity_of(body: ParsedJson) -> ObjectIdentity:
     name, uid = metadata.get("name"), metadata.get("uid")
     if not name or not uid:
         raise InvalidInput("an object without name or UID")
-    return ObjectIdentity(namespace=metadata.get("namespace") or "", name=name, uid=uid, version=version_of(metadata))
+    return ObjectIdentity(
+        namespace=sys.intern(metadata.get("namespace") or ""),
+        name=sys.intern(name),
+        uid=sys.intern(uid),
+        version=version_of(metadata),
+    )
 
 
 def version_of(metadata: ParsedJson) -> int:
@@ -94,15 +105,17 @@ def stored_from(kind: Kind, body: ParsedJson) -> Stored:
     """An object that somebody wrote; its spec stays as it was typed."""
     metadata = body["metadata"]
     spec, status = body.get("spec"), body.get("status")
+    kept = compact if kind in POLICY_KINDS else _as_it_is
+    ours = {k: str(v) for k, v in (metadata.get("annotations") or {}).items() if k.startswith(f"{GROUP}/")}
     return Stored(
-        subject=Subject(kind=kind.value, namespace=metadata.get("namespace") or None, name=metadata["name"]),
-        uid=metadata["uid"],
+        subject=_subject(kind.value, metadata.get("namespace"), metadata["name"]),
+        uid=sys.intern(metadata["uid"]),
         generation=int(metadata.get("generation") or 0),
         created_at=_time(metadata.get("creationTimestamp")),
         resource_version=str(metadata.get("resourceVersion") or ""),
-        spec=_shared(spec) if isinstance(spec, dict) else {},
-        status=_shared(status) if isinstance(status, dict) else {},
-        annotations={k: str(v) for k, v in (metadata.get("annotations") or {}).items() if k.startswith(f"{GROUP}/")},
+        spec=kept(spec) if isinstance(spec, dict) else {},
+        status=kept(status) if isinstance(status, dict) else {},
+        annotations=ours or _NONE,
     )
 
 
@@ -117,12 +130,11 @@ def revision_from(body: ParsedJson) -> StoredRevision:
     policy, number = spec["policy"], int(spec["revision"])
     revision = revision_from_content(
         _shared(parse(unpack(spec["content"], expected_digest=spec["digest"]))),
-        policy=Subject(
-            kind=str(policy["kind"]), namespace=str(policy["namespace"]) or None, name=str(policy["name"])
-        ),
-        uid=str(policy["uid"]),
+        policy=_subject(str(policy["kind"]), str(policy["namespace"]), str(policy["name"])),
+        uid=sys.intern(str(policy["uid"])),
         generation=int(policy["generation"]),
         created_at=_time(policy["createdAt"]),
+        entry=_entry,
     )
     stored = StoredRevision(number=number, epoch=int(spec["epoch"]), digest=str(spec["digest"]), revision=revision)
     if name != stored.name:
@@ -169,8 +181,33 @@ def _interned(value: ParsedJson) -> ParsedJson:
     return value
 
 
+def _as_it_is(value: JsonObject) -> JsonObject:
+    return value
+
+
+def _subject(kind: str, namespace: str | None, name: str) -> Subject:
+    return Subject(
+        kind=sys.intern(kind), namespace=sys.intern(namespace) if namespace else None, name=sys.intern(name)
+    )
+
+
+def _entry(value: ParsedJson) -> Entry:
+    """An entry; one that many revisions have is one object."""
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return Entry.from_json(value)
+    return _known_entry(text) if len(text) <= _SHARED_ENTRY_CHARS else Entry.from_json(value)
+
+
+@lru_cache(maxsize=1024)
+def _known_entry(text: str) -> Entry:
+    return Entry.from_json(_shared(json.loads(text)))
+
+
+@lru_cache(maxsize=256)
 def _time(text: object) -> datetime:
-    """RFC 3339 as the API server writes it.
+    """RFC 3339 as the API server writes it; objects of one second share it.
 
     Raises:
         ValueError: it is none, or has no zone.

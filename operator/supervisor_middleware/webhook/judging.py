@@ -72,11 +72,15 @@ class Webhook:
         deadline: timedelta = DEADLINE,
         live: Live | None = None,
         disclosure: Disclosure = Disclosure.NAMES,
+        acceptances: Acceptances | None = None,
     ) -> None:
-        """`catalog` is the replica's: what it knows is not asked again. `deadline` is for a review's questions."""
+        """`catalog` and `acceptances` are the replica's: what it knows is not asked again.
+
+        `deadline` is for a review's questions.
+        """
         self._source, self._catalog, self._asker, self._live = source, catalog, asker, live
         self._settings, self._now, self._deadline, self._disclosure = settings, now, deadline, disclosure
-        self._acceptances = Acceptances()
+        self._acceptances = acceptances or Acceptances()
         self._looks = asyncio.Semaphore(_LIVE_LOOKS)
 
     async def answer(self, review: Review) -> Decision:
