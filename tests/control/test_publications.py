@@ -2,12 +2,14 @@
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.control.publications import Publications
+from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.model.generation import Sealed, seal
 from tests.builders import a_generation, a_policy, a_registration, a_sandbox, a_stage
 from tests.fakes.control import FakeWorld, a_control
 
 ONE, TWO = seal(a_generation(a_stage("one"))), seal(a_generation(a_stage("two")))
 A, B, C = a_sandbox("a"), a_sandbox("b"), a_sandbox("c")
+SANDBOXES = {s.key: s for s in (A, B, C)}
 POLICY = "uid-of-team-a-redaction"
 
 
@@ -16,10 +18,19 @@ def all_of(sealed: Sealed) -> dict[str, Sealed]:
 
 
 async def audited(*published: dict[str, Sealed]) -> list[Event]:
+    """Each is all there is; what is told are the changes."""
     events: list[Event] = []
-    publications = Publications(events.append)
+    publications, before = Publications(events.append), dict[str, Sealed]()
     for generations in published:
-        await publications.tell(generations, (A, B, C))
+        await publications.tell(
+            {
+                key: Assignment(sandbox=SANDBOXES.get(key, A), sealed=generations[key])
+                if key in generations
+                else None
+                for key in {**before, **generations}
+            }
+        )
+        before = generations
     return events
 
 

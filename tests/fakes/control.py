@@ -20,6 +20,7 @@ from supervisor_middleware.audit.ocsf import records
 from supervisor_middleware.compiler.questions import Question
 from supervisor_middleware.control.reconciler import Reconciler
 from supervisor_middleware.distribution.ledger import NOT_CONNECTED, State, View
+from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.generation import Sealed
@@ -150,10 +151,13 @@ class FakeDistributor:
         self.running: dict[str, str] = {}
         self.acts = acts
 
-    async def publish(self, generations: Mapping[str, Sealed]) -> None:
+    async def publish(self, changes: Mapping[str, Assignment | None]) -> None:
+        generations = {**self.generations, **{k: a.sealed for k, a in changes.items() if a is not None}}
+        for key in [key for key, assigned in changes.items() if assigned is None]:
+            generations.pop(key, None)
         if generations != self.generations:
             self.acts.append("publish")
-        self.generations = dict(generations)
+        self.generations = generations
         self.published.append(self.generations)
         self.running.update({k: generations[k].digest for k in self.connected if k in generations})
 

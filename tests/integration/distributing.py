@@ -1,7 +1,8 @@
 """Discovery and enrolment served on loopback as the control plane serves them, and supervisors that talk to them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,14 +13,20 @@ import grpc.aio
 import pytest
 
 from supervisor_middleware.audit.events import Event
+from supervisor_middleware.distribution.admission import RUSH, Rush
 from supervisor_middleware.distribution.attendance import Leaf
-from supervisor_middleware.distribution.discovery import SERVICE, Discovery, Patience, supervisor_key
+from supervisor_middleware.distribution.discovery import Discovery
 from supervisor_middleware.distribution.enrollment import Enrollment
+from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer
+from supervisor_middleware.distribution.offers import Assignment
+from supervisor_middleware.distribution.outflow import FLOW, Flow
 from supervisor_middleware.distribution.renewal import Renewal
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
+from supervisor_middleware.distribution.watch import PUSHBACK, SERVICE, Patience, Watch
 from supervisor_middleware.model.generation import Sealed, seal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
+from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.secret import SecretBytes
@@ -61,7 +68,7 @@ def a_sealed(key: str = "redact", *, size: int = 0) -> Sealed:
 class Operator:
     """What a test looks at; `current` is what the next handshake sees."""
 
-    def __init__(self, *, patience: Patience) -> None:
+    def __init__(self, *, patience: Patience, rush: Rush, flow: Flow) -> None:
         self.current = AUTHORITY.issue_operator(namespace="system", now=NOW)
         self.changes = 0
         self.is_leading = True
@@ -70,16 +77,25 @@ class Operator:
         self.audited = list[Event]()
         self.bundle = AUTHORITY.certificate_pem
         self.reviewer = FakeReviewer({"token-a": a_pod("a")})
+        self._published: dict[str, Sealed] = {}
         self.discovery = Discovery(
-            trust_domain=TRUST_DOMAIN,
             epoch=7,
             trust_bundle=lambda: self.bundle,
             changed=self._changed,
             metrics=self.metrics,
             audit=self.audited.append,
             leads=lambda: self.is_leading,
-            patience=patience,
+            now=lambda: self.now,
             objection=self._objection,
+        )
+        self.watch = Watch(
+            self.discovery,
+            trust_domain=TRUST_DOMAIN,
+            now=lambda: self.now,
+            random=lambda: 0.5,
+            patience=patience,
+            rush=rush,
+            flow=flow,
         )
         self.issuer = Issuer(
             authority=lambda: AUTHORITY,
@@ -94,6 +110,15 @@ class Operator:
         self.port = 0
         self.enrollment_port = 0
 
+    async def publish(self, generations: Mapping[str, Sealed]) -> None:
+        """Make these all there is, by supervisor key."""
+        changes: dict[str, Assignment | None] = dict.fromkeys(self._published.keys() - generations.keys())
+        for key, sealed in generations.items():
+            if self._published.get(key) != sealed:
+                changes[key] = Assignment(sandbox=sandbox_of(key), sealed=sealed)
+        self._published = dict(generations)
+        await self.discovery.publish(changes)
+
     def _objection(self, identity: SandboxIdentity, leaf: Leaf) -> str:
         if identity in self.reviewer.gone:
             return "revoked"
@@ -103,16 +128,26 @@ class Operator:
         self.changes += 1
 
 
+def sandbox_of(key: str) -> Sandbox:
+    """The one whose supervisor is known by `key`: that of `a_pod`, or one that joined."""
+    namespace, _, name = key.rpartition("/")
+    if namespace:
+        return Sandbox(namespace=namespace, name=name)
+    return Sandbox(namespace="team-a", name=key.removeprefix("uid-"), uid=key)
+
+
 @asynccontextmanager
-async def an_operator(*, patience: Patience = PATIENCE) -> AsyncIterator[Operator]:
-    operator = Operator(patience=patience)
+async def an_operator(
+    *, patience: Patience = PATIENCE, rush: Rush = RUSH, flow: Flow = FLOW
+) -> AsyncIterator[Operator]:
+    operator = Operator(patience=patience, rush=rush, flow=flow)
     options = (
         ("grpc.so_reuseport", 0),
         ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", 256 * 1024),
     )
     servers = grpc.aio.server(options=options), grpc.aio.server(options=options)
-    servers[0].add_generic_rpc_handlers((operator.discovery.handler(),))
+    servers[0].add_generic_rpc_handlers((operator.watch.handler(),))
     rpc.add_RenewalServicer_to_server(operator.renewal, servers[0])
     rpc.add_EnrollmentServicer_to_server(operator.enrollment, servers[1])
     kinds = ClientCertificate.REQUIRED, ClientCertificate.NOT_ASKED
@@ -187,6 +222,17 @@ class Supervisor:
             return error.code()
         code: grpc.StatusCode = await self._call.code()
         return code
+
+    async def floods(self, **report: Any) -> None:
+        """Say the same thing until the operator has had enough."""
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await self.say(**report)
+
+    async def pause(self) -> float | None:
+        """How many seconds it was told to stay away, when the stream ended."""
+        found = dict(await self._call.trailing_metadata()).get(PUSHBACK)
+        return None if found is None else int(found) / 1000
 
     async def half_close(self) -> None:
         await self._call.done_writing()

@@ -49,7 +49,7 @@ async def refusal(operator: Operator, client: Credentials) -> tuple[grpc.StatusC
 
 async def test_a_successor_is_the_same_supervisors_and_opens_its_stream() -> None:
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE})
+        await operator.publish({"uid-a": ONE})
         before = await enrolled(operator)
         after = await successor(operator, before)
         assert sandbox_identity(after.certificate_chain_pem, trust_domain=TRUST_DOMAIN) == a_pod("a")
@@ -176,7 +176,7 @@ def test_the_tests_supervisors_are_of_the_operators_root() -> None:
 
 async def test_an_older_certificate_opens_no_stream_and_ends_nobodys() -> None:
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE})
+        await operator.publish({"uid-a": ONE})
         old = credentials_of("a")
         new = await successor(operator, old)
         async with a_supervisor(operator, new) as supervisor:
@@ -188,7 +188,7 @@ async def test_an_older_certificate_opens_no_stream_and_ends_nobodys() -> None:
 
 async def test_the_stream_of_a_certificate_that_asked_for_a_successor_goes_on_until_that_is_shown() -> None:
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE})
+        await operator.publish({"uid-a": ONE})
         old = credentials_of("a")
         async with a_supervisor(operator, old) as supervisor:
             await supervisor.hello()
@@ -204,7 +204,7 @@ async def test_the_stream_of_a_certificate_that_asked_for_a_successor_goes_on_un
 
 async def test_whoever_is_revoked_loses_an_open_stream_and_gets_no_other() -> None:
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE, "uid-b": ONE})
+        await operator.publish({"uid-a": ONE, "uid-b": ONE})
         ours, theirs = credentials_of("a"), credentials_of("b")
         async with a_supervisor(operator, ours) as revoked, a_supervisor(operator, theirs) as other:
             for supervisor in (revoked, other):
@@ -220,7 +220,7 @@ async def test_whoever_is_revoked_loses_an_open_stream_and_gets_no_other() -> No
 
 async def test_whoever_is_revoked_before_its_hello_gets_nothing() -> None:
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE})
+        await operator.publish({"uid-a": ONE})
         async with a_supervisor(operator, credentials_of("a")) as supervisor:
             await supervisor.hears_nothing()
             operator.reviewer.gone.add(a_pod("a"))

@@ -5,6 +5,7 @@ Shared by the operator and standalone, which differ only in what they hand in.
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -17,12 +18,14 @@ from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
 from supervisor_middleware.distribution.attendance import Leaf
-from supervisor_middleware.distribution.discovery import Discovery, supervisor_key
+from supervisor_middleware.distribution.discovery import Discovery
 from supervisor_middleware.distribution.enrollment import Enrollment, TokenReviewer
+from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.inspection import Access, Inspection
 from supervisor_middleware.distribution.issuance import Issuer
 from supervisor_middleware.distribution.renewal import Renewal, Vouching
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
+from supervisor_middleware.distribution.watch import Watch
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.pki.spiffe import SandboxIdentity
@@ -33,14 +36,15 @@ _SERVER_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
     # Reports and CSRs are small; whoever sends more is no supervisor of ours.
     ("grpc.max_receive_message_length", 256 * 1024),
-    ("grpc.keepalive_time_ms", 20_000),
+    # Of a supervisor that is gone without a word nothing is lost; each ping of thousands costs.
+    ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    # Established TLS outlives a certificate, so identity is proven anew now and then; gRPC adds a jitter of 10 %. It
-    # also ends streams of peers that take no byte and yet answer pings.
-    ("grpc.max_connection_age_ms", 3_600_000),
-    ("grpc.max_connection_age_grace_ms", 10_000),
+    # A stream has an age of its own, with jitter, and its end waits for an offer under way. This is for whoever
+    # begins another on the same connection: identity is proven at its handshake.
+    ("grpc.max_connection_age_ms", 7_200_000),
+    ("grpc.max_connection_age_grace_ms", 60_000),
     # A second operator on the same port must fail, not share it.
     ("grpc.so_reuseport", 0),
 )
@@ -84,7 +88,6 @@ class ControlPlane:
             leads=parts.leads,
         )
         self.discovery = Discovery(
-            trust_domain=replica.settings.trust_domain,
             epoch=parts.epoch,
             trust_bundle=replica.trust_bundle,
             changed=self._request,
@@ -147,7 +150,7 @@ class ControlPlane:
             yield server, bound
         finally:
             # Whoever has lost its lease must not serve a moment longer.
-            self.discovery.close()
+            self.discovery.leave()
             await server.stop(_DRAIN if self._parts.leads() else None)
 
     async def _serve(self) -> None:
@@ -155,6 +158,7 @@ class ControlPlane:
         await self.reconciler.has_published.wait()
         enrollment = Enrollment(self._issuer, reviewer=parts.reviewer)
         renewal = Renewal(self._issuer, vouching=parts.reviewer, trust_domain=settings.trust_domain)
+        watch = Watch(self.discovery, trust_domain=settings.trust_domain, now=utc_now, random=random.random)
         async with (
             self._server(settings.enrollment_port, client_certificate=ClientCertificate.NOT_ASKED) as (enrol, first),
             self._server(settings.discovery_port, client_certificate=ClientCertificate.REQUIRED) as (
@@ -165,7 +169,7 @@ class ControlPlane:
             pb_grpc.add_EnrollmentServicer_to_server(enrollment, enrol)
             pb_grpc.add_RenewalServicer_to_server(renewal, discover)
             inspection_pb2_grpc.add_InspectionServicer_to_server(self._inspection(), enrol)
-            discover.add_generic_rpc_handlers((self.discovery.handler(),))
+            discover.add_generic_rpc_handlers((watch.handler(),))
             await enrol.start()
             await discover.start()
             self.enrollment_port, self.discovery_port = first, second

@@ -4,11 +4,11 @@ An operator that starts publishes everything there is, which changes nothing for
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
-from supervisor_middleware.model.generation import Sealed
+from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.model.sandbox import Sandbox
 
 STARTED: Final = "Started"
@@ -21,26 +21,28 @@ class Publications:
     def __init__(self, emit: Callable[[Event], None]) -> None:
         """`emit` takes audit events."""
         self._emit = emit
-        self._published: Mapping[str, str] | None = None
+        self._published: dict[str, str] = {}
+        self._is_begun = False
 
-    async def tell(self, generations: Mapping[str, Sealed], sandboxes: Iterable[Sandbox]) -> None:
-        """Say what `generations` (by supervisor key) hold that was not published to that sandbox before."""
-        digests = {key: sealed.digest for key, sealed in generations.items()}
-        before, self._published = self._published, digests
-        if before is None:
-            if digests:
-                self._emit(_published(_many(len(digests)), count=len(digests), reason=STARTED))
+    async def tell(self, changes: Mapping[str, Assignment | None]) -> None:
+        """Say what `changes` (by supervisor key) hold that was not published to that sandbox before."""
+        fresh = dict[str, list[Sandbox]]()
+        for key, assigned in changes.items():
+            before = self._published.pop(key, None)
+            if assigned is not None:
+                digest = self._published[key] = assigned.sealed.digest
+                if digest != before:
+                    fresh.setdefault(digest, []).append(assigned.sandbox)
+        if not self._is_begun:
+            self._is_begun = True
+            if fresh:
+                count = len(self._published)
+                self._emit(_published(_many(count), count=count, reason=STARTED))
             return
-        fresh: dict[str, list[str]] = {}
-        for key, digest in digests.items():
-            if before.get(key) != digest:
-                fresh.setdefault(digest, []).append(key)
-        if not fresh:
-            return
-        names = {s.key: f"Sandbox {s.namespace}/{s.name}" for s in sandboxes}
-        for number, (digest, keys) in enumerate(fresh.items(), start=1):
-            subject = names.get(keys[0], _many(1)) if len(keys) == 1 else _many(len(keys))
-            self._emit(_published(subject, count=len(keys), digest=digest))
+        for number, (digest, sandboxes) in enumerate(fresh.items(), start=1):
+            count = len(sandboxes)
+            subject = f"Sandbox {sandboxes[0].namespace}/{sandboxes[0].name}" if count == 1 else _many(count)
+            self._emit(_published(subject, count=count, digest=digest))
             if number % _AT_ONCE == 0:
                 # Streams and reviews go on meanwhile.
                 await asyncio.sleep(0)

@@ -29,7 +29,7 @@ from supervisor_middleware.control.status_writer import StatusStore, StatusWrite
 from supervisor_middleware.control.statuses import Statuses
 from supervisor_middleware.distribution.ledger import View
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
-from supervisor_middleware.model.generation import Sealed
+from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings
@@ -64,8 +64,8 @@ class Store(StatusStore, Protocol):
 class Distributor(Protocol):
     """Where generations go."""
 
-    async def publish(self, generations: Mapping[str, Sealed]) -> None:
-        """Make these what sandboxes should run, by supervisor key."""
+    async def publish(self, changes: Mapping[str, Assignment | None]) -> None:
+        """Make these what sandboxes should run, by supervisor key; None for one that is no more."""
 
     def view(self, key: str, *, digest: str) -> View:
         """How a supervisor stands with a generation, published already or not."""
@@ -156,8 +156,9 @@ class Reconciler:
         revisions = self._judge.acceptances.of(snapshot).revisions
         accepted, rollout = await self._commit_policies(snapshot, decisions, revisions, now=now)
         self._sandboxes = snapshot.sandboxes
-        await self._distributor.publish(rollout.generations)
-        await self._publications.tell(rollout.generations, snapshot.sandboxes)
+        await self._distributor.publish(rollout.changes)
+        await self._publications.tell(rollout.changes)
+        self._composer.published()
         self.has_published.set()
         standings = self._statuses.standings(decisions.policies, accepted, rollout, registry=decisions.registry)
         self._measures.stand(standings, now=self._now())

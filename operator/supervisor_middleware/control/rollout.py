@@ -13,6 +13,7 @@ from typing import TypeAlias
 from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.composition import compose_selected
 from supervisor_middleware.control.selection import Selection
+from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.model.generation import Sealed, seal
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import Sandbox
@@ -29,6 +30,8 @@ class Rollout:
     """
 
     generations: Mapping[str, Sealed]
+    changes: Mapping[str, Assignment | None]
+    """Those of them that are not published yet; None for a sandbox that runs nothing of ours any more."""
     matched: "Matched"
     conflicts: Mapping[str, Report]
     """What a conflicted policy (by UID) is told."""
@@ -73,6 +76,7 @@ class Composer:
         self._settings = settings
         self.compositions = 0
         """How many generations were made so far: as many as there were distinct ones."""
+        self._unpublished: set[str] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -112,17 +116,31 @@ class Composer:
                 self._recompose(concerned, bindings)
         return self._rollout()
 
+    def published(self) -> None:
+        """The changes of the latest roll-out are where they belong."""
+        self._unpublished.clear()
+
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """What breaks off half-way is forgotten: the next attempt would take it for done."""
         try:
             yield
         except BaseException:
+            self._unpublished |= self._generations.keys()
             self._forget()
             raise
 
     def _rollout(self) -> Rollout:
-        return Rollout(generations=self._generations, matched=Matched(self._selection), conflicts=self._conflicts)
+        return Rollout(
+            generations=self._generations,
+            changes={key: self._assignment(key) for key in self._unpublished},
+            matched=Matched(self._selection),
+            conflicts=self._conflicts,
+        )
+
+    def _assignment(self, key: str) -> Assignment | None:
+        sealed = self._generations.get(key)
+        return None if sealed is None else Assignment(sandbox=self._selection.sandbox(key), sealed=sealed)
 
     def _rebind(self, changed: frozenset[str]) -> set[str]:
         """Forget what was composed of bindings that are others now; the sandboxes it is of."""
@@ -137,6 +155,7 @@ class Composer:
     def _recompose(self, concerned: Iterable[str], bindings: Bindings) -> None:
         left = set[_Inputs]()
         for key in concerned:
+            self._unpublished.add(key)
             if (before := self._running.pop(key, None)) is not None:
                 self._users[before] -= 1
                 left.add(before)

@@ -3,7 +3,6 @@
 What is kept goes with the sandbox.
 """
 
-from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -58,9 +57,9 @@ class Attendance:
         if before is not None:
             self._visits[key] = Visits(leaf=before.leaf, reconnects=before.reconnects, left_at=at)
 
-    def keep(self, keys: Container[str]) -> None:
-        """Forget whoever is not among `keys`."""
-        self._visits = {key: visits for key, visits in self._visits.items() if key in keys}
+    def forget(self, key: str) -> None:
+        """Its sandbox is no more."""
+        self._visits.pop(key, None)
 
     def of(self, key: str) -> Visits | None:
         """What is known of a supervisor; None if it never came while this operator led."""

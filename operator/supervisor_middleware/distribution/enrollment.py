@@ -8,7 +8,7 @@ from typing import Protocol
 
 import grpc.aio
 
-from supervisor_middleware.distribution.discovery import supervisor_key
+from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns, host_of
 from supervisor_middleware.pki.spiffe import SandboxIdentity

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import grpc.aio
 
 from supervisor_middleware.distribution.attendance import Leaf, leaf_of
-from supervisor_middleware.distribution.discovery import supervisor_key
+from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns
 from supervisor_middleware.errors import Untrusted

@@ -3,32 +3,14 @@
 What is kept of one supervisor is bounded, whatever it says and however often.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 
-from supervisor_middleware.distribution.ledger import Event, Record
+from supervisor_middleware.distribution.ledger import MAX_REFUSALS, Answer, Event, Record
 from supervisor_middleware.model.canonical import is_digest
 from supervisor_middleware.model.identifiers import status_text
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
-
-MAX_LISTED: Final = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A report about a generation; `services` are those not ready, `reasons` why it was rejected.
-
-    `incapable` are those of the services that answer, and lack something.
-    """
-
-    event: Event
-    digest: str
-    services: tuple[str, ...] = ()
-    incapable: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
 
 
 def parse_report(data: bytes) -> pb.SupervisorReport | None:
@@ -45,13 +27,16 @@ def record_of(key: str, hello: pb.Hello) -> Record:
         key=key,
         version=status_text(hello.version),
         active=_digest(hello.active_digest),
-        rejected=frozenset(map(_digest, hello.rejected_digests[-MAX_LISTED:])) - {""},
+        rejected=tuple(filter(None, map(_digest, hello.rejected_digests[-MAX_REFUSALS:]))),
         trust_bundle=_digest(hello.trust_bundle_digest),
     )
 
 
-def answer_of(report: pb.SupervisorReport) -> Answer | None:
-    """What a report says of which generation; None for one that says nothing we know."""
+def answer_of(report: pb.SupervisorReport, *, services_of: Callable[[str], frozenset[str]]) -> Answer | None:
+    """What a report says of which generation; None for one that says nothing we know.
+
+    `services_of` are the names of the services that a digest is allowed to speak of; no other name counts.
+    """
     match report.WhichOneof("report"):
         case "accepted":
             answer = Answer(event=Event.ACCEPTED, digest=_digest(report.accepted.digest))
@@ -59,22 +44,23 @@ def answer_of(report: pb.SupervisorReport) -> Answer | None:
             reasons = _reasons(report.rejected.reasons)
             answer = Answer(event=Event.REJECTED, digest=_digest(report.rejected.digest), reasons=reasons)
         case "not_ready":
-            answer = _of_services(Event.NOT_READY, report.not_ready.digest, report.not_ready.services)
+            answer = _of_services(Event.NOT_READY, report.not_ready, services_of)
         case "active":
-            answer = _of_services(Event.ACTIVE, report.active.digest, report.active.services)
+            answer = _of_services(Event.ACTIVE, report.active, services_of)
         case _:
             return None
     return answer if answer.digest else None
 
 
-def _of_services(event: Event, digest: str, services: Iterable[pb.ServiceStatus]) -> Answer:
-    states = {status_text(s.name): s.state for s in services if s.state != pb.SERVICE_STATE_READY}
-    names = tuple(states)[:MAX_LISTED]
+def _of_services(event: Event, said: pb.NotReady | pb.Active, services_of: Callable[[str], frozenset[str]]) -> Answer:
+    digest = _digest(said.digest)
+    known = services_of(digest)
+    states = {s.name: s.state for s in said.services if s.name in known and s.state != pb.SERVICE_STATE_READY}
     return Answer(
         event=event,
-        digest=_digest(digest),
-        services=names,
-        incapable=tuple(n for n in names if states[n] == pb.SERVICE_STATE_INCAPABLE),
+        digest=digest,
+        services=tuple(states),
+        incapable=tuple(name for name, state in states.items() if state == pb.SERVICE_STATE_INCAPABLE),
     )
 
 

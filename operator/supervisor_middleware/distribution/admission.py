@@ -1,0 +1,86 @@
+"""Who may say hello when everybody comes at once: so many a second, so many at work, in the order they came.
+
+Whoever would wait too long, or comes again and again, is told how long to stay away. A hello costs a lookup and an
+offer, and an operator that has just begun to lead gets them from everybody.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor_middleware.distribution.pacing import Allowance, Pace
+from supervisor_middleware.errors import Unavailable
+
+_ROOM: Final = 1024
+"""How many are known before those that are forgotten are looked for."""
+_OF_ONE: Final = Pace(burst=32, rate=0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rush:
+    """What is admitted: `rate` a second after `burst`, `at_work` at a time; nobody waits longer than `longest`.
+
+    `of_one` is what one supervisor may do.
+    """
+
+    rate: float = 400.0
+    burst: int = 64
+    at_work: int = 512
+    longest: float = 10.0
+    of_one: Pace = _OF_ONE
+
+
+RUSH: Final = Rush()
+
+
+class Refused(Unavailable):
+    """Not now: `pause` is how many seconds to stay away."""
+
+    def __init__(self, message: str, *, pause: float) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+class Admission:
+    """The gate that every hello passes."""
+
+    def __init__(self, rush: Rush = RUSH, *, clock: Callable[[], float]) -> None:
+        """`clock` never jumps."""
+        self._rush, self._clock = rush, clock
+        self._next = 0.0
+        self._at_work = asyncio.Semaphore(rush.at_work)
+        self._known: dict[str, Allowance] = {}
+        self._room = _ROOM
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Work on the hello of supervisor `key` in the block when it is its turn.
+
+        Raises:
+            Refused: too many are before it, or it was here too often.
+        """
+        pause = self._wait_of(key)
+        if pause > 0:
+            await asyncio.sleep(pause)
+        async with self._at_work:
+            yield
+
+    def _wait_of(self, key: str) -> float:
+        now = self._clock()
+        allowance = self._allowance(key, now)
+        if not allowance.take(now):
+            raise Refused("this supervisor came too often", pause=allowance.until_next(now))
+        begin = max(self._next, now - self._rush.burst / self._rush.rate)
+        if (pause := begin - now) > self._rush.longest:
+            raise Refused("too many supervisors at once", pause=pause)
+        self._next = begin + 1 / self._rush.rate
+        return pause
+
+    def _allowance(self, key: str, now: float) -> Allowance:
+        if len(self._known) >= self._room:
+            # Of whoever was not here for long nothing needs to be known.
+            self._known = {k: a for k, a in self._known.items() if not a.is_full(now)}
+            self._room = max(_ROOM, 2 * len(self._known))
+        return self._known.setdefault(key, Allowance(self._rush.of_one, now=now))
