@@ -16,6 +16,7 @@ CLUSTER_KINDS: Final = ("supervisormiddlewares", "clustersandboxpolicies")
 _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "update", "patch", "delete")
 _ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:supervisor-middleware"
+_STATUS_ACCOUNT: Final = f"{_ACCOUNT}-status"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,8 @@ def test_tenants_write_their_policies_and_nothing_else(release: Release) -> None
         *(("tenant-view", verb, "sandboxpolicies", own) for verb in _READ),
         *(("boss", verb, kind, "") for verb in (*_READ, *_WRITE) for kind in CLUSTER_KINDS),
         *(("boss", verb, "policyrevisions", "") for verb in _READ),
+        *((user, "list", "sandboxpolicies/supervisors", own) for user in (*writers, "tenant-view")),
+        *((user, "list", "sandboxpolicies/supervisors", "") for user in ("boss", "wide-admin", _STATUS_ACCOUNT)),
     ]
     tenants = ("tenant-admin", "tenant-edit", "tenant-view", "wide-admin")
     denied = [
@@ -60,6 +63,9 @@ def test_tenants_write_their_policies_and_nothing_else(release: Release) -> None
             for kind in (*CLUSTER_KINDS, "policyrevisions")
         ),
         *(("boss", verb, "policyrevisions", "") for verb in _WRITE),
+        *((user, "list", "sandboxpolicies/supervisors", where) for user in tenants[:3] for where in (other, "")),
+        *((_STATUS_ACCOUNT, "list", kind, "") for kind in ("sandboxpolicies", "pods", *CLUSTER_KINDS)),
+        *((_STATUS_ACCOUNT, verb, "sandboxpolicies/supervisors", "") for verb in _WRITE),
     ]
     assert _wrongly(release, granted, wanted=True) == []
     assert _wrongly(release, denied, wanted=False) == []
