@@ -369,3 +369,12 @@ async def test_a_given_bundle_without_our_root_has_us_enrol_anew(world: World, t
         world.given.write_bytes(OTHER_AUTHORITY.certificate_pem)
         await settle(lambda: world.enroller.attempts != [])
         assert (world.renewer.shown, world.enroller.attempts) == ([], [0])
+
+
+async def test_a_certificate_of_a_minute_is_looked_at_when_it_is_due(world: World) -> None:
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY, lifetime=timedelta(minutes=1)))
+    world.clock.time = NOW + timedelta(seconds=20)
+    async with world.running():
+        await settle(lambda: world.clock.slept != [])
+    # It began six seconds early; half of its 66 seconds is over 27 seconds after its issue.
+    assert world.clock.slept[0] == 7.0

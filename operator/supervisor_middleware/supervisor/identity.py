@@ -18,13 +18,14 @@ from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Untrusted
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
-from supervisor_middleware.pki.credentials import Credentials, should_renew
+from supervisor_middleware.pki.credentials import Credentials, renewal_time
 from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of
 from supervisor_middleware.supervisor.renewal import RenewalRefused
 from supervisor_middleware.supervisor.trust import TrustBundle, is_issued_by
 
 LOOK_INTERVAL: Final = 30.0
 """Seconds between two looks at the certificate: clocks jump, and mounted bundles change."""
+LOOK_MINIMUM: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -100,7 +101,7 @@ class Identity:
             if not self.is_due():
                 self._backoff.reset()
                 self._refusal.clear()  # refused, and nothing to do about it: what we have may be taken again
-                await first_of(self._refusal.wait(), self._with.clock.sleep(LOOK_INTERVAL))
+                await first_of(self._refusal.wait(), self._with.clock.sleep(self._until_next_look()))
                 continue
             self._refusal.clear()  # one attempt a refusal: if it was a passing one, we stay with what we have
             try:
@@ -173,12 +174,18 @@ class Identity:
             self.credentials.amend(current)  # the operator sent the bundle, and was proven anew then
 
     def _is_past_half(self, current: Credentials) -> bool:
-        return should_renew(
-            self._with.clock.now(),
-            not_before=current.not_before,
-            not_after=current.expires_at,
-            jitter=self._jitter,
-        )
+        return self._with.clock.now() >= self._renewal_of(current)
+
+    def _renewal_of(self, current: Credentials) -> datetime:
+        return renewal_time(not_before=current.not_before, not_after=current.expires_at, jitter=self._jitter)
+
+    def _until_next_look(self) -> float:
+        current = self.credentials.value
+        if current is None:
+            return LOOK_INTERVAL
+        # A certificate of a minute is past its half before the next look that does not mind it.
+        remaining = (self._renewal_of(current) - self._with.clock.now()).total_seconds()
+        return min(LOOK_INTERVAL, max(remaining, LOOK_MINIMUM))
 
     def _is_orphaned(self, current: Credentials) -> bool:
         try:
