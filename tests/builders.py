@@ -311,20 +311,18 @@ def a_service(
     connection: Connection | None = None,
     dialect: Dialect = Dialect.RFC0009,
     needs: Sequence[Binding] | None = None,
+    activation_deadline: timedelta | None = None,
 ) -> Service:
     return Service(
         name=name,
         connection=connection or a_connection(),
         dialect=dialect,
         needs=tuple(needs if needs is not None else (a_binding(max_body_bytes=65536),)),
+        activation_deadline=activation_deadline,
     )
 
 
-def a_generation(
-    *stages: Stage,
-    services: Sequence[Service] | None = None,
-    activation_deadline: timedelta | None = None,
-) -> Generation:
+def a_generation(*stages: Stage, services: Sequence[Service] | None = None) -> Generation:
     """A chain of `stages` with a service for each name they use, unless `services` are given."""
     chain = stages or (a_stage(),)
     if services is None:
@@ -334,4 +332,4 @@ def a_generation(
                 need = a_binding(stage.binding, max_body_bytes=stage.max_body_bytes)
                 needed.setdefault(stage.service, {})[stage.binding] = need
         services = [a_service(n, needs=[b for _, b in sorted(of.items())]) for n, of in sorted(needed.items())]
-    return Generation(stages=chain, services=tuple(services), activation_deadline=activation_deadline)
+    return Generation(stages=chain, services=tuple(services))

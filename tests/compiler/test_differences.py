@@ -139,14 +139,13 @@ def test_a_service_that_is_somewhere_else_is_told() -> None:
 
 def test_how_long_requests_may_wait_and_how_long_a_service_is_waited_for_are_told() -> None:
     before = of(a_stage(include=["a.com"]))
-    after = Generation(
-        stages=(a_stage(include=["a.com"]), a_stage("more", include=["a.com"])),
-        activation_deadline=timedelta(minutes=2),
-    )
+    after = of(a_stage(include=["a.com"]), a_stage("more", include=["a.com"]))
     found = compared(before, after)
     assert (found.latency_before, found.latency_after) == (
         WorstCase(time=timedelta(milliseconds=500), host="a.com"),
         WorstCase(time=timedelta(seconds=1), host="a.com"),
     )
-    assert found.activation == FieldChange(field="activationDeadline", before="none", after="120s")
     assert not found.is_loss
+    services = (a_service(), a_service(activation_deadline=timedelta(minutes=2)))
+    (changed,) = compared(*(Generation(services=(s,)) for s in services)).changed_services
+    assert changed.fields == (FieldChange(field="activationDeadline", before="none", after="120s"),)

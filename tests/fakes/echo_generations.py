@@ -19,21 +19,28 @@ FAR: Final = timedelta(seconds=2)
 
 
 def a_service(
-    port: int, name: str = "echo", *, needs: tuple[Binding, ...] = (echo_binding(),), timeout: timedelta = FAR
+    port: int,
+    name: str = "echo",
+    *,
+    needs: tuple[Binding, ...] = (echo_binding(),),
+    timeout: timedelta = FAR,
+    deadline: timedelta | None = None,
 ) -> Service:
     connection = Connection(
         endpoint=f"https://127.0.0.1:{port}", timeout=timeout, ca_bundle_pem=AUTHORITY.certificate_pem.decode()
     )
-    return Service(name=name, connection=connection, dialect=Dialect.RFC0009, needs=needs)
+    return Service(
+        name=name, connection=connection, dialect=Dialect.RFC0009, needs=needs, activation_deadline=deadline
+    )
 
 
 def echo_stage(key: str, mark: str, *, service: str = "echo", on_error: OnError = OnError.FAIL_CLOSED) -> Stage:
     return stage(key, binding=BINDING, service=service, config={"generation": mark}, on_error=on_error, timeout=FAR)
 
 
-def a_generation(mark: str, *services: Service, deadline: timedelta | None = None) -> Generation:
+def a_generation(mark: str, *services: Service) -> Generation:
     """Two stages on each service, each told `mark`."""
     stages = tuple(
         echo_stage(f"{service.name}-{n}", mark, service=service.name) for service in services for n in (1, 2)
     )
-    return Generation(stages=stages, services=services, activation_deadline=deadline)
+    return Generation(stages=stages, services=services)

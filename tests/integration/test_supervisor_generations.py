@@ -120,8 +120,8 @@ async def test_an_activation_deadline_ends_the_wait_and_on_error_decides(
 ) -> None:
     async with a_supervisor(tmp_path, operator) as supervisor:
         await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
-        nowhere = a_service(1, "nowhere")
-        candidate = a_generation("B", a_service(service.port), nowhere, deadline=timedelta(milliseconds=300))
+        nowhere = a_service(1, "nowhere", deadline=timedelta(milliseconds=300))
+        candidate = a_generation("B", a_service(service.port), nowhere)
         second = await operator.offer(candidate, sequence=2)
         await operator.heard("not_ready", second)
         active = await operator.heard("active", second)

@@ -1,6 +1,7 @@
 """Generations: one value, one spelling, one name; and nothing but `ValueError` from bytes that are none."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ FULL = a_generation(
     a_stage("built-in", binding="openshell/regex", service=None, config={"mode": "redact", "n": 1e20}),
     a_stage("redact", exclude=["trusted.example.com"], on_error=OnError.FAIL_OPEN),
     a_stage("broken", unresolved=Unresolved.NEVER_ACCEPTED),
-    activation_deadline=timedelta(minutes=1),
+    services=[a_service(activation_deadline=timedelta(minutes=1)), a_service("patient")],
 )
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
@@ -132,7 +133,28 @@ def test_a_config_that_is_no_object_is_refused(config: Any) -> None:
 
 def test_an_unknown_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="schemaVersion"):
-        unsealed(canonical({**json.loads(FULL.payload()), "schemaVersion": 2}))
+        unsealed(canonical({**json.loads(FULL.payload()), "schemaVersion": 3}))
+
+
+@pytest.mark.parametrize(("text", "deadline"), [(None, None), ("90s", timedelta(seconds=90))])
+def test_what_the_release_before_wrote_is_read_with_its_one_deadline_for_each_service(
+    text: str | None, deadline: timedelta | None
+) -> None:
+    value = json.loads(FULL.payload())
+    for service in value["services"]:
+        del service["activationDeadline"]
+    payload = canonical({**value, "schemaVersion": 1, "activationDeadline": text})
+    sealed = unseal(payload, expected_digest=digest(payload))
+    assert sealed.payload == payload
+    assert {s.activation_deadline for s in sealed.generation.services} == {deadline}
+    assert [replace(s, activation_deadline=None) for s in sealed.generation.services] == [
+        replace(s, activation_deadline=None) for s in FULL.services
+    ]
+
+
+def test_a_stage_is_the_platforms_unless_its_policy_has_a_namespace() -> None:
+    stages = (a_stage(policy="team-a/mine"), a_stage(policy="baseline"), a_stage(policy=""))
+    assert [s.is_platforms for s in stages] == [False, True, True]
 
 
 def test_ten_stages_that_run_are_the_most() -> None:

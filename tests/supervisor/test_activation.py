@@ -14,22 +14,17 @@ from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.supervisor.activation import (
     MAX_REJECTIONS,
     NOTHING_HELD,
-    Activate,
     Candidate,
     Held,
     OfferedGeneration,
     Refusal,
     RejectionReason,
-    Wait,
-    decide,
     examine,
 )
 from supervisor_middleware.supervisor.capability import ServiceState, missing_bindings, state_of
 from tests.supervisor.builders import stage
 
 READY, DOWN, INCAPABLE = ServiceState.READY, ServiceState.UNREACHABLE, ServiceState.INCAPABLE
-NO_TIME = timedelta()
-MINUTE = timedelta(minutes=1)
 RANKS = st.builds(
     lambda epoch, sequence: Rank(epoch=epoch, sequence=sequence),
     st.integers(min_value=0, max_value=2**64 - 1),
@@ -46,9 +41,8 @@ def a_service(name: str = "acme", *, port: int = 443, needs: tuple[Binding, ...]
     return Service(name=name, connection=connection, dialect=Dialect.RFC0009, needs=needs)
 
 
-def a_generation(*services: Service, deadline: timedelta | None = None, key: str = "redact") -> Generation:
-    stages = tuple(stage(f"{key}-{s.name}", service=s.name) for s in services)
-    return Generation(stages=stages, services=services, activation_deadline=deadline)
+def a_generation(*services: Service) -> Generation:
+    return Generation(stages=tuple(stage(s.name, service=s.name) for s in services), services=services)
 
 
 def an_offer(generation: Generation, *, epoch: int = 1, sequence: int = 1) -> OfferedGeneration:
@@ -57,100 +51,7 @@ def an_offer(generation: Generation, *, epoch: int = 1, sequence: int = 1) -> Of
     return OfferedGeneration(rank=rank, digest=sealed.digest, payload=sealed.payload)
 
 
-OLD, NEW = a_service("old"), a_service("new")
-
-
-@pytest.mark.parametrize(
-    ("running", "candidate", "states", "waited", "expected"),
-    [
-        pytest.param(None, a_generation(NEW), {}, NO_TIME, Activate(missing=("new",)), id="none runs: at once"),
-        pytest.param(None, a_generation(), {}, NO_TIME, Activate(), id="none runs, nothing needed"),
-        pytest.param(a_generation(OLD), a_generation(), {}, NO_TIME, Activate(), id="fewer services"),
-        pytest.param(
-            a_generation(OLD), a_generation(OLD, NEW), {"old": READY, "new": READY}, NO_TIME, Activate(), id="all up"
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(OLD, NEW),
-            {"old": READY, "new": DOWN},
-            NO_TIME,
-            Wait(blocking=("new",), remaining=None),
-            id="new one down: wait",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(OLD, NEW),
-            {"old": READY, "new": INCAPABLE},
-            24 * 60 * MINUTE,
-            Wait(blocking=("new",), remaining=None),
-            id="no deadline: for ever",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(OLD, NEW),
-            {"old": READY},
-            NO_TIME,
-            Wait(blocking=("new",), remaining=None),
-            id="unknown is down",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(OLD, key="other"),
-            {"old": DOWN},
-            NO_TIME,
-            Activate(missing=("old",)),
-            id="policy-only change, service down: does not wait",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(replace(OLD, needs=(a_binding(), a_binding("acme/more")))),
-            {"old": INCAPABLE},
-            NO_TIME,
-            Wait(blocking=("old",), remaining=None),
-            id="more is needed of a known service",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(a_service("old", port=8443)),
-            {"old": DOWN},
-            NO_TIME,
-            Wait(blocking=("old",), remaining=None),
-            id="a known service moved",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(OLD, NEW, deadline=MINUTE),
-            {"old": READY, "new": DOWN},
-            MINUTE / 4,
-            Wait(blocking=("new",), remaining=MINUTE * 3 / 4),
-            id="within the deadline",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(OLD, NEW, deadline=MINUTE),
-            {"old": DOWN, "new": DOWN},
-            MINUTE,
-            Activate(missing=("old", "new")),
-            id="the deadline ends the wait",
-        ),
-        pytest.param(
-            a_generation(OLD),
-            a_generation(NEW, deadline=NO_TIME),
-            {"new": DOWN},
-            NO_TIME,
-            Activate(missing=("new",)),
-            id="a deadline of 0s never waits",
-        ),
-    ],
-)
-def test_whether_a_candidate_is_activated(
-    running: Generation | None,
-    candidate: Generation,
-    states: dict[str, ServiceState],
-    waited: timedelta,
-    expected: Activate | Wait,
-) -> None:
-    assert decide(running=running, candidate=candidate, states=states, waited=waited) == expected
+OLD = a_service("old")
 
 
 def test_a_whole_generation_becomes_a_candidate() -> None:
@@ -192,8 +93,11 @@ def twice(key: str) -> bytes:
         (payload_of(stages=7), RejectionReason.MALFORMED),
         (payload_of(schemaVersion=0), RejectionReason.MALFORMED),
         (payload_of(schemaVersion="2"), RejectionReason.MALFORMED),
-        (payload_of(schemaVersion=2), RejectionReason.UNSUPPORTED),
-        (payload_of(activationDeadline="99h"), RejectionReason.MALFORMED),
+        (payload_of(schemaVersion=3), RejectionReason.UNSUPPORTED),
+        (
+            payload_of().replace(b'"activationDeadline":null', b'"activationDeadline":"99h"'),
+            RejectionReason.MALFORMED,
+        ),
         (payload_of().replace(b'"maxBodyBytes":100', b'"maxBodyBytes":1e999'), RejectionReason.MALFORMED),
         (twice("stages"), RejectionReason.MALFORMED),
         (b" " * MAX_STREAM_MESSAGE_BYTES + payload_of(), RejectionReason.MALFORMED),

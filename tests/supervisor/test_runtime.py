@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -9,7 +11,7 @@ import grpc
 import pytest
 
 from supervisor_middleware.errors import Bug, InvalidInput, Unavailable, Untrusted
-from supervisor_middleware.model.evaluation import Decision, Evaluation, Result
+from supervisor_middleware.model.evaluation import Decision, Evaluation, OnError, Result
 from supervisor_middleware.model.generation import Generation, Rank, Service, seal
 from supervisor_middleware.model.manifest import Dialect, Manifest
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
@@ -18,7 +20,7 @@ from supervisor_middleware.supervisor.activation import Candidate
 from supervisor_middleware.supervisor.capability import ServiceState
 from supervisor_middleware.supervisor.connections import Pool, open_service_channel
 from supervisor_middleware.supervisor.exchange import Allowed, Denied, Request, Whole
-from supervisor_middleware.supervisor.preparation import Preparer, is_settled
+from supervisor_middleware.supervisor.preparation import ANSWER_LASTS, Preparer, is_settled
 from supervisor_middleware.supervisor.runtime import Evaluator, Prepared, Runtime
 from supervisor_middleware.wire.channels import dial_target
 from tests.fakes.echo_service import echo_binding, echo_manifest
@@ -58,10 +60,13 @@ class PaperWorld:
         self.manifests: dict[str, Manifest | Exception] = {}
         self.described: list[str] = []
         self.never = asyncio.Event()
+        self.now = 0.0
         self.refused: list[Credentials] = []
         self.pool = Pool(self._open)
         self.preparer = Preparer(
-            pool=self.pool, describer=self, evaluator=Evaluator(builtins={"openshell/yes": Yes()}, clock=lambda: 0.0)
+            pool=self.pool,
+            describer=self,
+            evaluator=Evaluator(builtins={"openshell/yes": Yes()}, clock=lambda: self.now),
         )
 
     def _open(self, _: Connection, credentials: Credentials | None) -> Any:
@@ -80,10 +85,17 @@ class PaperWorld:
         return answer
 
     async def prepared(
-        self, generation: Generation, *known: Prepared, credentials: Credentials | None = None
+        self,
+        generation: Generation,
+        running: Prepared | None = None,
+        *,
+        attempt: Prepared | None = None,
+        credentials: Credentials | None = None,
     ) -> Prepared:
         candidate = Candidate(sealed=seal(generation), rank=Rank())
-        return await self.preparer.prepare(candidate, credentials=credentials or OLD_CERTIFICATE, known=known)
+        return await self.preparer.prepare(
+            candidate, credentials=credentials or OLD_CERTIFICATE, running=running, attempt=attempt
+        )
 
 
 class Yes:
@@ -146,6 +158,84 @@ async def test_what_a_service_answers_decides_its_state(answer: Manifest | Excep
     assert is_settled(prepared, credentials=OLD_CERTIFICATE) is (state is ServiceState.READY)
     outcome = await prepared.evaluate(prepared.chain_for("api.example.com"), REQUEST)
     assert isinstance(outcome, Denied)
+
+
+async def test_an_answer_counts_for_a_while_and_is_asked_for_again_over_the_same_connection() -> None:
+    world = PaperWorld()
+    first = await world.prepared(a_generation(a_service()))
+    world.now = ANSWER_LASTS
+    second = await world.prepared(a_generation(a_service(), mark="B"), attempt=first)
+    assert world.described == ["echo"]
+    world.now += 1
+    world.manifests["echo"] = echo_manifest(echo_binding("acme/other"))
+    third = await world.prepared(a_generation(a_service(), mark="B"), attempt=second)
+    assert third.states() == {"echo": ServiceState.INCAPABLE}
+    assert (world.pool.opened, world.described) == (1, ["echo", "echo"])
+
+
+async def test_what_runs_as_it_is_needed_is_taken_over_however_old_its_answer_and_more_is_asked_for() -> None:
+    world, runtime = PaperWorld(), Runtime()
+    runtime.swap(first := await world.prepared(a_generation(a_service(limit=2))))
+    world.now = 10 * ANSWER_LASTS
+    world.manifests["echo"] = Unavailable("down")
+    for limit in (2, 1):
+        taken = await world.prepared(a_generation(a_service(limit=limit), mark="B"), first)
+        assert taken.states() == {"echo": ServiceState.READY}
+    assert world.described == ["echo"]
+    more = await world.prepared(a_generation(a_service(limit=3), mark="B"), first)
+    assert more.states() == {"echo": ServiceState.UNREACHABLE}
+    assert (world.pool.opened, world.described) == (1, ["echo", "echo"])
+
+
+async def test_services_that_are_upgraded_out_of_step_are_not_waited_for_in_vain() -> None:
+    """Each is capable every other time it is asked, and never both at once."""
+    world, attempt = PaperWorld(), None
+    able, unable = echo_manifest(), echo_manifest(echo_binding("acme/other"))
+    for n in range(2):
+        world.now += ANSWER_LASTS / 2
+        world.manifests = {"odd": unable if n % 2 else able, "even": able if n % 2 else unable}
+        attempt = await world.prepared(a_generation(a_service("odd"), a_service("even")), attempt=attempt)
+    assert attempt is not None
+    assert set(attempt.states().values()) == {ServiceState.READY}
+
+
+async def test_a_service_that_lacks_one_binding_serves_the_others() -> None:
+    world = PaperWorld()
+    needs = (echo_binding("acme/a"), echo_binding("acme/b"))
+    service = replace(a_service(), needs=needs)
+    stages = tuple(stage(n.id[-1], service="echo", binding=n.id, on_error=OnError.FAIL_OPEN) for n in needs)
+    world.manifests["echo"] = echo_manifest(needs[0])
+    prepared = await world.prepared(Generation(stages=stages, services=(service,)))
+    assert prepared.states() == {"echo": ServiceState.INCAPABLE}
+    assert [prepared.services["echo"].serves(n.id) for n in needs] == [True, False]
+    world.manifests["echo"] = replace(echo_manifest(*needs), dialect=Dialect.RELEASED)
+    prepared = await world.prepared(Generation(stages=stages, services=(service,)))
+    assert [prepared.services["echo"].serves(n.id) for n in needs] == [False, False]
+
+
+async def test_a_thousand_swaps_leave_no_channel_open_but_those_of_what_is_served() -> None:
+    world, runtime, held = PaperWorld(), Runtime(), ExitStack()
+    previous: Prepared | None = None
+    most = 0
+    for n in range(1000):
+        current = await world.prepared(a_generation(a_service("kept"), a_service(f"s{n % 7}"), mark=str(n)), previous)
+        runtime.swap(current)
+        previous = current
+        if n == 500 and (pin := runtime.pin()) is not None:
+            held.enter_context(pin)  # a request that takes its time
+        most = max(most, sum(not c.is_closed for c in world.channels))
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert most <= 4
+    assert sum(not c.is_closed for c in world.channels) == 3
+    held.close()
+    await asyncio.sleep(0)
+    assert len(world.pool.keys) == sum(not c.is_closed for c in world.channels) == 2
+    assert world.described.count("kept") == 1
+    runtime.stop()
+    await asyncio.sleep(0)
+    assert world.pool.keys == frozenset()
+    assert all(c.is_closed for c in world.channels)
 
 
 async def test_a_service_that_wants_a_certificate_waits_for_one() -> None:

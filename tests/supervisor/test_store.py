@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.model.canonical import digest
-from supervisor_middleware.model.generation import Generation, Rank, seal
+from supervisor_middleware.model.generation import Rank, seal
 from supervisor_middleware.supervisor.activation import Held, Refusal, RejectionReason
 from supervisor_middleware.supervisor.record import Defect, Record, decode, encode
 from supervisor_middleware.supervisor.store import (
@@ -26,15 +26,19 @@ from supervisor_middleware.supervisor.store import (
     Store,
     open_store,
 )
+from tests.builders import a_generation, a_service
 
 OWNER = "spiffe://example.test/ns/team/sandbox/one"
 OTHER = "spiffe://example.test/ns/team/sandbox/two"
 REFUSAL = Refusal(digest="sha256:" + "a" * 64, reason=RejectionReason.UNSUPPORTED)
 
 
-def a_record(*, epoch: int = 2**63, deadline: timedelta | None = timedelta(seconds=3)) -> Record:
+GENERATION = a_generation(services=[a_service(activation_deadline=timedelta(seconds=3))])
+
+
+def a_record(*, epoch: int = 2**63) -> Record:
     return Record(
-        sealed=seal(Generation(activation_deadline=deadline)),
+        sealed=seal(GENERATION),
         held=Held(rank=Rank(epoch=epoch, sequence=7), refusals=(REFUSAL,)),
         trust_bundle_digest="sha256:" + "b" * 64,
         version="1.0",
@@ -102,8 +106,8 @@ def test_what_is_wrong_is_named(content: bytes, owner: str, defect: Defect) -> N
 
 
 def test_a_generation_of_a_later_schema_is_not_used() -> None:
-    payload = seal(Generation(activation_deadline=timedelta(seconds=3))).payload
-    later = payload.replace(b'"schemaVersion":1', b'"schemaVersion":2')
+    payload = seal(GENERATION).payload
+    later = payload.replace(b'"schemaVersion":2', b'"schemaVersion":3')
     import hashlib
 
     magic, _, rest = CONTENT.split(b"\n", 2)

@@ -113,7 +113,7 @@ def _values(compiled: Sequence[Compiled], configs: Configs) -> JsonObject:
 
 def _value(compiled: Compiled, configs: Configs) -> JsonObject:
     parsed = parse(compiled.sealed.payload)
-    payload = {key: parsed[key] for key in ("schemaVersion", "stages", "services", "activationDeadline")}
+    payload = {key: parsed[key] for key in ("schemaVersion", "stages", "services")}
     payload["stages"] = [_in_reading_order(stage) for stage in payload["stages"]]
     if configs is Configs.DIGESTS:
         payload["stages"] = [_without_config(stage) for stage in payload["stages"]]

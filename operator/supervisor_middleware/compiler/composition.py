@@ -53,8 +53,7 @@ def compose_selected(
         stages = (_closed("unselected", Why.UNSELECTED),)
     generation = Generation(
         stages=stages,
-        services=tuple(_services(found for _, found in bound if found is not None)),
-        activation_deadline=min(_deadlines(bound), default=None),
+        services=tuple(_services(bound)),
     )
     return generation, report(layers.violations)
 
@@ -64,13 +63,6 @@ def selects(revision: Revision, sandbox: Sandbox, *, namespace_labels: Mapping[s
     if revision.is_baseline:
         return revision.selector.selects(namespace_labels)
     return revision.policy.namespace == sandbox.namespace and revision.selector.selects(sandbox.labels)
-
-
-def _deadlines(bound: Iterable[tuple[Layered, Bound | None]]) -> Iterator[timedelta]:
-    """Of the policies that need a service: another one's has no say in how long that is waited for."""
-    for item, found in bound:
-        if item.deadline is not None and found is not None and found.registration is not None:
-            yield item.deadline
 
 
 def _stage(item: Layered, bound: Bound | None) -> Stage:
@@ -107,23 +99,31 @@ def _closed(key: str, why: Why) -> Stage:
     )
 
 
-def _services(bounds: Iterable[Bound]) -> Iterator[Service]:
+def _services(bounds: Iterable[tuple[Layered, Bound | None]]) -> Iterator[Service]:
     needed: dict[str, dict[str, Bound]] = {}
     registrations: dict[str, Registration] = {}
-    for bound in bounds:
-        if bound.registration is not None:
-            registrations[bound.registration.name] = bound.registration
-            needed.setdefault(bound.registration.name, {})[bound.binding.id] = bound
+    deadlines: dict[str, list[timedelta]] = {}
+    for item, bound in bounds:
+        if bound is None or bound.registration is None:
+            continue
+        name = bound.registration.name
+        registrations[name] = bound.registration
+        needed.setdefault(name, {})[bound.binding.id] = bound
+        if item.deadline is not None:
+            deadlines.setdefault(name, []).append(item.deadline)
     for name in sorted(needed):
-        yield _service(registrations[name], [needed[name][i] for i in sorted(needed[name])])
+        bound_here = [needed[name][i] for i in sorted(needed[name])]
+        yield _service(registrations[name], bound_here, deadline=min(deadlines.get(name, ()), default=None))
 
 
-def _service(registration: Registration, bounds: Iterable[Bound]) -> Service:
+def _service(registration: Registration, bounds: Iterable[Bound], *, deadline: timedelta | None) -> Service:
+    """`deadline` is the shortest of those policies that need this service: no other has a say in that wait."""
     return Service(
         name=registration.name,
         connection=registration.connection,
         dialect=registration.manifest.dialect,
         needs=tuple(_need(b) for b in bounds),
+        activation_deadline=deadline,
     )
 
 

@@ -69,7 +69,6 @@ class Difference:
     new_services: tuple[Service, ...] = ()
     gone_services: tuple[Service, ...] = ()
     changed_services: tuple[Changed, ...] = ()
-    activation: FieldChange | None = None
     latency_before: WorstCase
     latency_after: WorstCase
 
@@ -99,7 +98,6 @@ def difference(before: Generation, after: Generation) -> Difference | None:
         new_services=tuple(s for n, s in now_services.items() if n not in was_services),
         gone_services=tuple(s for n, s in was_services.items() if n not in now_services),
         changed_services=tuple(_changed(was_services, now_services, _service_fields)),
-        activation=_activation(before, after),
         latency_before=worst_case(before.stages),
         latency_after=worst_case(after.stages),
     )
@@ -134,7 +132,7 @@ def _stage_fields(stage: Stage) -> Mapping[str, str]:
 
 
 def _service_fields(service: Service) -> Mapping[str, str]:
-    connection = service.connection
+    connection, deadline = service.connection, service.activation_deadline
     return {
         "endpoint": connection.endpoint,
         "timeout": format_duration(connection.timeout),
@@ -143,14 +141,8 @@ def _service_fields(service: Service) -> Mapping[str, str]:
         "clientAuthentication": connection.client_authentication.value,
         "dialect": service.dialect.value,
         "needs": _listed(f"{b.id} ({b.max_body_bytes} bytes)" for b in service.needs),
+        "activationDeadline": NONE if deadline is None else format_duration(deadline),
     }
-
-
-def _activation(before: Generation, after: Generation) -> FieldChange | None:
-    was, now = (
-        NONE if g.activation_deadline is None else format_duration(g.activation_deadline) for g in (before, after)
-    )
-    return None if was == now else FieldChange(field="activationDeadline", before=was, after=now)
 
 
 def _listed(items: Iterable[str]) -> str:

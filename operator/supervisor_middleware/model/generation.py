@@ -5,6 +5,7 @@ the sandbox's labels. It carries *only* the registrations its chain needs, built
 and delivery"). It names no sandbox, so sandboxes with equal generations share the bytes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Self
@@ -19,7 +20,8 @@ from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.revision import Unresolved
 from supervisor_middleware.model.struct_size import stored_config
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""Version 1 had one `activationDeadline` for all services. It is still read: it may be on a supervisor's disk."""
 MAX_SHARED_STAGES: Final = 4
 """For what did not fit: in each tier one that closes and one whose bypass is audited. Nobody is asked for them."""
 
@@ -43,6 +45,11 @@ class Stage:
     max_body_bytes: int
     timeout: timedelta
     unresolved: Unresolved | None = None
+
+    @property
+    def is_platforms(self) -> bool:
+        """Whether the platform laid it, by a baseline or a setting: a tenant's policy has a namespace in its name."""
+        return "/" not in self.policy
 
     def to_json(self) -> JsonObject:
         """The canonical form."""
@@ -88,31 +95,37 @@ class Service:
     """A registration as a supervisor needs it: where it is, and what the chain needs it to be capable of.
 
     `needs` are capabilities, not an identical manifest: service versions may roll behind one address. A binding's
-    `max_body_bytes` here is the limit needed.
+    `max_body_bytes` here is the limit needed. `activation_deadline` is how long a supervisor may wait for it while it
+    is new; None: without end.
     """
 
     name: str
     connection: Connection
     dialect: Dialect
     needs: tuple[Binding, ...]
+    activation_deadline: timedelta | None = None
 
     def to_json(self) -> JsonObject:
         """The canonical form."""
+        deadline = self.activation_deadline
         return {
             "name": self.name,
             "connection": self.connection.to_json(),
             "dialect": self.dialect.value,
             "needs": [b.to_json() for b in self.needs],
+            "activationDeadline": None if deadline is None else format_duration(deadline),
         }
 
     @classmethod
     def from_json(cls, value: ParsedJson) -> Self:
         """Read what `to_json` wrote."""
+        deadline = value["activationDeadline"]
         return cls(
             name=str(value["name"]),
             connection=Connection.from_json(value["connection"]),
             dialect=Dialect(str(value["dialect"])),
             needs=tuple(Binding.from_json(b) for b in value["needs"]),
+            activation_deadline=None if deadline is None else parse_deadline(deadline),
         )
 
 
@@ -122,17 +135,14 @@ class Generation:
 
     stages: tuple[Stage, ...] = ()
     services: tuple[Service, ...] = ()
-    activation_deadline: timedelta | None = None
 
     def payload(self) -> bytes:
         """RFC 8785 canonical JSON: the bytes that are digested, sent and stored."""
-        deadline = self.activation_deadline
         return canonical(
             {
                 "schemaVersion": SCHEMA_VERSION,
                 "stages": [s.to_json() for s in self.stages],
                 "services": [s.to_json() for s in self.services],
-                "activationDeadline": None if deadline is None else format_duration(deadline),
             }
         )
 
@@ -183,13 +193,9 @@ def unseal(payload: bytes, *, expected_digest: str) -> Sealed:
         raise ValueError("the payload does not have the digest beside it")
     try:
         value = parse(payload)
-        if value["schemaVersion"] != SCHEMA_VERSION:
-            raise ValueError("the generation has an unknown schemaVersion")
-        deadline = value["activationDeadline"]
         generation = Generation(
             stages=tuple(Stage.from_json(s) for s in value["stages"]),
-            services=tuple(Service.from_json(s) for s in value["services"]),
-            activation_deadline=None if deadline is None else parse_deadline(deadline),
+            services=tuple(Service.from_json(s) for s in _services(value)),
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("the payload is not a generation") from error
@@ -198,3 +204,13 @@ def unseal(payload: bytes, *, expected_digest: str) -> Sealed:
     if {s.service for s in generation.stages} - {None} - {s.name for s in generation.services}:
         raise ValueError("the generation has a stage whose service it does not say how to reach")
     return Sealed(generation=generation, payload=payload, digest=expected_digest)
+
+
+def _services(value: ParsedJson) -> Iterator[ParsedJson]:
+    match value["schemaVersion"]:
+        case 1:
+            yield from ({**s, "activationDeadline": value["activationDeadline"]} for s in value["services"])
+        case 2:
+            yield from value["services"]
+        case _:
+            raise ValueError("the generation has an unknown schemaVersion")

@@ -45,6 +45,7 @@ TIMEOUT_MIN: Final = timedelta(milliseconds=10)
 TIMEOUT_MAX: Final = timedelta(seconds=30)
 CHAIN_TIMEOUT: Final = timedelta(seconds=30)
 ACTIVATION_DEADLINE_MAX: Final = timedelta(hours=24)
+PLATFORM_PATIENCE: Final = timedelta(minutes=1)
 
 MAX_ID_LENGTH: Final = 128
 # A Struct level costs three messages, and protobuf parsers stop at 100 deep.

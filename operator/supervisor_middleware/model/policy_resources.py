@@ -139,7 +139,7 @@ class PolicySpec(Resource):
 
     activation_deadline: Deadline | None = Field(
         default=None,
-        description="How long a supervisor may wait for an unreachable new service; it waits without end if absent.",
+        description="How long supervisors may wait for a new service of this policy; without end if absent.",
     )
     network_middlewares: dict[str, NetworkMiddleware] | None = Field(
         default=None,

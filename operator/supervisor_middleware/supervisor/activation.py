@@ -1,28 +1,20 @@
-"""Whether an offered generation is run, waited for, or refused for good. PURE.
+"""Whether an offered generation could be run, or is refused. PURE; `waiting` says when what could be run is run.
 
-The rules (design, section 6 "Generations and last-known-good"; decisions 12, 14):
+The rules (design, section 6 "Generations and last-known-good"; decision 14):
 
 1. A pair `(epoch, sequence)` lower than the one held is refused: an operator that lost its lease may still talk.
 2. Bytes that are not what their digest says, no generation, or one that this version does not know whole are refused
    for good: the digest is remembered and never tried again by this version.
-3. Who runs a generation keeps it whole while a service that the candidate *newly* needs is missing. The candidate's
-   `activation_deadline`, counted from its first receipt, ends the wait.
-4. Who runs none activates at once. Configs of missing services follow their `on_error`.
-5. A service that the running generation needs in just the same way never blocks, up or down: a policy-only change
-   does not wait for it (RFC 0009 "Registration and delivery"; OS-DST-06).
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
 from supervisor_middleware.model.canonical import digest, is_digest
 from supervisor_middleware.model.generation import SCHEMA_VERSION, Generation, Rank, Sealed, unseal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
-from supervisor_middleware.supervisor.capability import ServiceState
 
 MAX_REJECTIONS: Final = 64
 """How many refused digests are remembered; the oldest is forgotten first."""
@@ -86,24 +78,6 @@ class OfferedGeneration:
     payload: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activate:
-    """Run it now. Configs of `missing` services follow their `on_error`."""
-
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Keep what runs and try again. `remaining` until the candidate activates anyway; None: no such deadline."""
-
-    blocking: tuple[str, ...]
-    remaining: timedelta | None
-
-
-Decision: TypeAlias = Activate | Wait
-
-
 def examine(offer: OfferedGeneration, *, held: Held) -> Candidate | Refusal:
     """Rules 1 and 2: what can be said of an offer before any service is asked."""
     if not is_digest(offer.digest):
@@ -129,22 +103,6 @@ def open_payload(payload: bytes, *, expected_digest: str) -> Sealed | RejectionR
     except (ValueError, ArithmeticError):  # int() of JSON's 1e999 is an OverflowError
         return RejectionReason.UNSUPPORTED if _is_newer(payload) else RejectionReason.MALFORMED
     return sealed if _is_unambiguous(sealed.generation) else RejectionReason.MALFORMED
-
-
-def decide(
-    *, running: Generation | None, candidate: Generation, states: Mapping[str, ServiceState], waited: timedelta
-) -> Decision:
-    """Rules 3 to 5. `states` by service name (absent: unreachable); `waited` since the candidate's first receipt."""
-    missing = tuple(s.name for s in candidate.services if states.get(s.name) is not ServiceState.READY)
-    if running is None:
-        return Activate(missing=missing)
-    blocking = tuple(name for name in missing if candidate.service(name) != running.service(name))
-    if not blocking:
-        return Activate(missing=missing)
-    deadline = candidate.activation_deadline
-    if deadline is not None and waited >= deadline:
-        return Activate(missing=missing)
-    return Wait(blocking=blocking, remaining=None if deadline is None else deadline - waited)
 
 
 def _is_unambiguous(generation: Generation) -> bool:

@@ -29,10 +29,11 @@ def state_of(manifest: Manifest | None, *, service: Service) -> ServiceState:
 
 def missing_bindings(manifest: Manifest, *, service: Service) -> tuple[str, ...]:
     """The IDs of needed bindings that `manifest` lacks, or offers with another hook or a lower limit."""
-    return tuple(need.id for need in service.needs if not any(_covers(b, need) for b in manifest.bindings))
+    return tuple(need.id for need in service.needs if not any(covers(b, need) for b in manifest.bindings))
 
 
-def _covers(offered: Binding, need: Binding) -> bool:
+def covers(offered: Binding, need: Binding) -> bool:
+    """Whether who offers one gives all that the other asks for."""
     return (
         offered.id == need.id
         and offered.operation is need.operation

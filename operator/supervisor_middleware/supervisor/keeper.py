@@ -1,8 +1,8 @@
 """Keeps one complete, known-good generation served, through every offer, outage and restart.
 
-Takes offers (the newest wins, also over one that is being prepared), asks the pure rules in `activation` what to do,
-prepares off to the side, swaps whole, persists, reports. While a needed service is missing it tries again by itself,
-whatever the operator does. Dials nothing (`preparation` does) and speaks no protocol (`subscriber` does).
+Takes offers (the newest wins, also over one that is being prepared), asks the pure rules in `activation` and
+`waiting`, prepares off to the side, swaps whole, persists, reports. While a needed service is missing it tries again
+by itself, whatever the operator does. Dials nothing (`preparation` does) and speaks no protocol (`subscriber` does).
 
 The order is: swap, persist, report `active`. Serving never waits for a disk, and what was reported active survives a
 crash. A crash between swap and persist comes back with the previous generation, which is complete too and which is
@@ -11,33 +11,31 @@ what the operator was last told; it offers the new one again. A disk that takes 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Protocol
 
 import structlog
 
-from supervisor_middleware.model.generation import Rank
+from supervisor_middleware.model.generation import Generation, Rank
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import (
     NOTHING_HELD,
-    Activate,
     Candidate,
     Held,
     OfferedGeneration,
     Refusal,
-    Wait,
-    decide,
     examine,
 )
 from supervisor_middleware.supervisor.announcements import Announcer
-from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, cancelled, first_of, jittered
+from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of, jittered, unless
 from supervisor_middleware.supervisor.preparation import is_settled
 from supervisor_middleware.supervisor.record import Record
 from supervisor_middleware.supervisor.reports import Hello
 from supervisor_middleware.supervisor.runtime import Prepared, Runtime
 from supervisor_middleware.supervisor.store import Loaded
+from supervisor_middleware.supervisor.waiting import NOT_WAITING, Activate, Wait, Waits, decide, waits_of
 
 RETRY_MAX: Final = 10.0
 """Longest pause, in seconds, between two attempts at a missing service."""
@@ -51,7 +49,12 @@ class Preparation(Protocol):
     """How a candidate becomes runnable (`preparation.Preparer`)."""
 
     async def prepare(
-        self, candidate: Candidate, *, credentials: Credentials | None, known: Sequence[Prepared] = ()
+        self,
+        candidate: Candidate,
+        *,
+        credentials: Credentials | None,
+        running: Prepared | None = None,
+        attempt: Prepared | None = None,
     ) -> Prepared:
         """The candidate, connected as far as that goes."""
 
@@ -81,7 +84,7 @@ class Surroundings:
 @dataclass(slots=True, kw_only=True)
 class _Pending:
     candidate: Candidate
-    received_at: float
+    waits: Waits
     attempt: Prepared | None = None
     remaining: timedelta | None = None
 
@@ -199,35 +202,51 @@ class Keeper:
         elif pending is not None and pending.candidate.sealed.digest == digest:
             pending.candidate = candidate
         else:
-            self._drop_pending()
-            self._pending = _Pending(candidate=candidate, received_at=self._with.clock.monotonic())
+            self._pending = self._succeeding(pending, candidate)
+            self._with.announcer.wait_is_over()
+
+    def _succeeding(self, pending: _Pending | None, candidate: Candidate) -> _Pending:
+        """`candidate` in the place of the one that waits: what that has connected, and for how long, goes on."""
+        now, generation = self._with.clock.monotonic(), candidate.sealed.generation
+        before = NOT_WAITING if pending is None else pending.waits
+        return _Pending(
+            candidate=candidate,
+            waits=waits_of(generation, running=self._running(), before=before, now=now),
+            attempt=None if pending is None else pending.attempt,
+        )
+
+    def _running(self) -> Generation | None:
+        running = self._with.runtime.current
+        return None if running is None else running.candidate.sealed.generation
 
     async def _refresh_running(self) -> None:
         running = self._with.runtime.current
         if running is None:
             return
         if not is_settled(running, credentials=self._with.credentials.value):
-            prepared = await self._prepared(running.candidate, known=(running,))
+            prepared = await self._prepared(running.candidate, yields_to=self._news)
             if prepared is not None:
                 running = prepared
                 self._with.runtime.swap(prepared)
         self._with.announcer.active(running.digest, running.reports())
 
     async def _try_pending(self) -> None:
-        pending, running = self._pending, self._with.runtime.current
-        if pending is None:
+        if (pending := self._pending) is None:
             return
-        known = tuple(p for p in (pending.attempt, running) if p is not None)
-        prepared = await self._prepared(pending.candidate, known=known)
+        # A stream of offers must not keep the platform's from ever being looked at to the end.
+        is_overdue = pending.waits.is_overdue(now=self._with.clock.monotonic())
+        yields_to = asyncio.Event() if is_overdue else self._news
+        prepared = await self._prepared(pending.candidate, attempt=pending.attempt, yields_to=yields_to)
         if prepared is None:
             return  # a newer offer came
         pending.drop()
         pending.attempt = None
         match decide(
-            running=None if running is None else running.candidate.sealed.generation,
+            running=self._running(),
             candidate=pending.candidate.sealed.generation,
             states=prepared.states(),
-            waited=timedelta(seconds=self._with.clock.monotonic() - pending.received_at),
+            waits=pending.waits,
+            now=self._with.clock.monotonic(),
         ):
             case Activate():
                 self._pending = None
@@ -245,19 +264,14 @@ class Keeper:
         await self._with.saving.save(self._record())
         announcer.active(prepared.digest, prepared.reports())
 
-    async def _prepared(self, candidate: Candidate, *, known: Sequence[Prepared]) -> Prepared | None:
-        """`candidate` prepared, or None as soon as a newer offer comes."""
-        preparing = asyncio.ensure_future(
-            self._with.preparation.prepare(candidate, credentials=self._with.credentials.value, known=known)
+    async def _prepared(
+        self, candidate: Candidate, *, attempt: Prepared | None = None, yields_to: asyncio.Event
+    ) -> Prepared | None:
+        """`candidate` prepared, or None as soon as what it yields to happens."""
+        preparing = self._with.preparation.prepare(
+            candidate, credentials=self._with.credentials.value, running=self._with.runtime.current, attempt=attempt
         )
-        news = asyncio.ensure_future(self._news.wait())
-        try:
-            await asyncio.wait((preparing, news), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not preparing.done():
-                await cancelled(preparing)
-            await cancelled(news)
-        return None if preparing.cancelled() else preparing.result()
+        return await unless(yields_to, preparing)
 
     def _pause(self) -> float:
         running, pending = self._with.runtime.current, self._pending

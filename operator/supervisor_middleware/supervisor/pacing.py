@@ -101,6 +101,18 @@ async def first_of(*branches: Coroutine[Any, Any, object]) -> None:
             task.result()
 
 
+async def unless(event: asyncio.Event, branch: Coroutine[Any, Any, T]) -> T | None:
+    """What `branch` returns; None if `event` happens before, and then `branch` is cancelled and awaited."""
+    working, waiting = asyncio.ensure_future(branch), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not working.done():
+            await cancelled(working)
+        await cancelled(waiting)
+    return None if working.cancelled() else working.result()
+
+
 async def cancelled(*tasks: "asyncio.Future[Any]") -> None:
     """End `tasks` and wait until they have ended; what they raise on the way out is of no interest."""
     for task in tasks:

@@ -13,7 +13,7 @@ from supervisor_middleware.errors import Bug
 from supervisor_middleware.model.generation import Service, Stage
 from supervisor_middleware.model.manifest import Manifest
 from supervisor_middleware.supervisor.activation import Candidate
-from supervisor_middleware.supervisor.capability import ServiceState
+from supervisor_middleware.supervisor.capability import ServiceState, missing_bindings
 from supervisor_middleware.supervisor.connections import Lease
 from supervisor_middleware.supervisor.exchange import Outcome, Request
 from supervisor_middleware.supervisor.reports import ServiceReport
@@ -32,12 +32,27 @@ class Evaluator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:
-    """One needed service as a generation has it. `manifest` is what `Describe` last answered, if it did."""
+    """One needed service as a generation has it.
+
+    `manifest` is what `Describe` last answered, if it did, and `described_at` (monotonic seconds) when.
+    """
 
     service: Service
     state: ServiceState
     manifest: Manifest | None = None
+    described_at: float = 0.0
     lease: Lease | None = field(default=None, repr=False)
+
+    def serves(self, binding: str) -> bool:
+        """Whether it has shown that it can do what is needed of this binding.
+
+        One that lacks another binding serves those that it has: a tenant who needs more of the platform's service
+        takes nothing from the baseline.
+        """
+        manifest, service = self.manifest, self.service
+        if manifest is None or manifest.dialect is not service.dialect:
+            return False
+        return binding not in missing_bindings(manifest, service=service)
 
     def report(self) -> ServiceReport:
         """What to tell the operator now: a service that was ready may have become unreachable since."""
@@ -154,12 +169,12 @@ class Runtime:
 def _caller(
     stage: Stage, *, services: Mapping[str, Connected], builtins: Mapping[str, Builtin]
 ) -> StageCaller | None:
-    """Who asks `stage`. None lets the stage follow its `on_error`: a service that never showed it can, above all."""
+    """Who asks `stage`. None lets the stage follow its `on_error`: a service that has not shown it can, above all."""
     if stage.service is None:
         builtin = builtins.get(stage.binding)
         return None if builtin is None else BuiltinCaller(builtin)
     connected = services.get(stage.service)
-    if connected is None or connected.state is not ServiceState.READY or connected.lease is None:
+    if connected is None or connected.lease is None or not connected.serves(stage.binding):
         return None
     try:
         return ServiceCaller(connected.lease.channel, dialect=connected.service.dialect, config=stage.config)

@@ -31,6 +31,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "TIMEOUT_MAX": "Longest `timeout`.",
     "CHAIN_TIMEOUT": "All stages of one request together.",
     "ACTIVATION_DEADLINE_MAX": "Longest `activationDeadline`.",
+    "PLATFORM_PATIENCE": "How long a tenant's missing service may hold back a changed baseline in a sandbox.",
     "MAX_ID_LENGTH": "Characters of a binding ID or registration name.",
     "MAX_CONFIG_DEPTH": "Levels a config may nest: a level costs three protobuf messages, and parsers stop at 100.",
     "RESERVED_NAMESPACE": "Prefix of binding IDs that only built-ins may have.",

@@ -51,10 +51,6 @@ def rows_of(difference: Difference) -> Iterator[Row]:
         yield Row(mark=Mark.ADDED, kind="service", name=service.name, text=text)
     for changed in difference.changed_services:
         yield from _changed("service", changed)
-    if difference.activation is not None:
-        yield Row(
-            mark=Mark.CHANGED, kind="sandbox", name=difference.activation.field, text=_sides(difference.activation)
-        )
     before, after = difference.latency_before, difference.latency_after
     if before.time != after.time:
         yield Row(mark=Mark.CHANGED, kind="latency", text=f"at most {_latency(before)} -> {_latency(after)}")
@@ -74,7 +70,6 @@ def value_of(difference: Difference) -> JsonObject:
         "servicesAdded": [_service_value(s) for s in difference.new_services],
         "servicesRemoved": [_service_value(s) for s in difference.gone_services],
         "servicesChanged": [_changed_value(c) for c in difference.changed_services],
-        "activationDeadline": None if difference.activation is None else _field_value(difference.activation),
         "worstCaseLatency": {
             "before": _latency_value(difference.latency_before),
             "after": _latency_value(difference.latency_after),
