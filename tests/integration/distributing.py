@@ -234,6 +234,11 @@ class Supervisor:
         found = dict(await self._call.trailing_metadata()).get(PUSHBACK)
         return None if found is None else int(found) / 1000
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended."""
+        return bool(self._call.done())
+
     async def half_close(self) -> None:
         await self._call.done_writing()
 
