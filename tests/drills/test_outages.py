@@ -10,17 +10,12 @@ from pathlib import Path
 import pytest
 
 from e2e.absent import absent
-from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
+from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.pki.credentials import Credentials
-from supervisor_middleware.pki.keys import new_key_and_csr
-from supervisor_middleware.pki.spiffe import SandboxIdentity
-from supervisor_middleware.pki.store import load_or_create_authority
-from supervisor_middleware.pki.tokens import JOINED_PREFIX
-from tests.apps.rig import NAMESPACE, metrics, probe
+from tests.apps.rig import metrics, probe
 from tests.drills.drill import KILLED, PATIENCE, Drill
 from tests.drills.relay import a_network
 
-_LIFETIME = timedelta(seconds=24)
 _DISK_BYTES = 2 * 1024 * 1024
 
 
@@ -30,7 +25,6 @@ def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_goo
         drill.agent.process.environment = {**drill.agent.process.environment, **ports}
         drill.rig.control.environment = {**drill.rig.control.environment, "SMW_LEAF_LIFETIME": "1m"}
         folder = drill.agent.folder / "state" / "identity"
-        write_credentials(folder, _short_lived(drill))
         drill.start()
         with drill.load() as load:
             drill.await_served(load)
@@ -42,6 +36,9 @@ def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_goo
             assert load.newest() == served
             drill.publish()
             network.mend()
+            # Nothing that it holds is good for anything any more: a join token is spent once. In a cluster the
+            # kubelet has long put a new one there.
+            (drill.agent.folder / "token").write_text(drill.rig.token())
             drill.await_served(load)
             drill.rig.until("all is well", drill.rig.is_programmed)
     tally = drill.account(load)
@@ -61,19 +58,6 @@ def _held(folder: Path) -> Credentials:
     held = read_credentials(folder)
     assert held is not None
     return held
-
-
-def _short_lived(drill: Drill) -> Credentials:
-    """As the control plane would issue, but for seconds: no setting goes so low."""
-    authority = load_or_create_authority(drill.rig.state, trust_domain="openshell.internal", now=_now())
-    identity = SandboxIdentity(namespace=NAMESPACE, sandbox="agent", pod_uid=f"{JOINED_PREFIX}0123456789abcdef")
-    key, csr = new_key_and_csr()
-    issued = authority.issue_supervisor(csr, identity=identity, now=_now(), lifetime=_LIFETIME)
-    return Credentials(
-        certificate_chain_pem=issued.certificate_chain_pem,
-        private_key_pem=key,
-        trust_bundle_pem=authority.certificate_pem,
-    )
 
 
 def test_a_supervisor_whose_disk_is_full_serves_the_newest_from_memory_and_a_restart_a_whole_older_one(
