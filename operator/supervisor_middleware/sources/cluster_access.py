@@ -81,4 +81,5 @@ class ClusterAccess:
                 },
             },
         )
-        return (answer.get("status") or {}).get("allowed") is True
+        status = answer.get("status") or {}
+        return status.get("allowed") is True and status.get("denied") is not True
