@@ -16,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from structlog.testing import capture_logs
 
 from supervisor_middleware.apps.joins import Joins
+from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.pki.authority import Authority
@@ -177,7 +178,7 @@ CERTIFICATES: Final[Mapping[str, Callable[[], Credentials]]] = {
 async def test_a_certificate_that_is_no_supervisors_gets_neither_a_generation_nor_a_successor(which: str) -> None:
     client = other_roots(CERTIFICATES[which]())
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE})
+        await operator.publish({"uid-a": ONE})
         refused = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED}
         assert await refusal(operator, client) in refused
         error = await renewal_refusal(operator, new_key_and_csr()[1], client)
@@ -197,7 +198,7 @@ async def test_whoever_proves_one_sandbox_gets_its_generation_however_its_reques
     extensions, subject = GREEDY["another sandbox"]
     victim = SandboxIdentity(namespace="team-b", sandbox="victim", pod_uid="uid-victim")
     async with an_operator() as operator:
-        await operator.discovery.publish({"uid-a": ONE, victim.pod_uid: TWO})
+        await operator.publish({"uid-a": ONE, victim.pod_uid: TWO})
         key = new_key()
         response = await enroll(operator, a_request(key, *extensions, subject=subject), "token-a")
         async with a_supervisor(operator, bought(response, key_to_pem(key))) as supervisor:
@@ -296,7 +297,14 @@ async def test_odd_names_that_are_allowed_name_themselves_and_nobody_else(namesp
     identity = SandboxIdentity(namespace=namespace, sandbox=sandbox, pod_uid="u" * 64)
     async with an_operator() as operator:
         operator.reviewer.tokens["odd"] = identity
-        await operator.discovery.publish({identity.pod_uid: ONE, "uid-a": TWO})
+        its_own = Sandbox(namespace=namespace, name=sandbox, uid=identity.pod_uid)
+        other = Sandbox(namespace="team-a", name="a", uid="uid-a")
+        await operator.discovery.publish(
+            {
+                its_own.uid: Assignment(sandbox=its_own, sealed=ONE),
+                other.uid: Assignment(sandbox=other, sealed=TWO),
+            }
+        )
         key, csr = new_key_and_csr()
         credentials = bought(await enroll(operator, csr, "odd"), key)
         key, csr = new_key_and_csr()
