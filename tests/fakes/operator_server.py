@@ -41,6 +41,8 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer, rpc.
         self.newest: pb.GenerationOffer | None = None
         self.offered = asyncio.Condition()
         self.refusal: grpc.StatusCode | None = None
+        self.pushback: int | None = None
+        self.is_ending = False
         self._heard = asyncio.Condition()
 
     @classmethod
@@ -80,6 +82,12 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer, rpc.
             self.newest = offer
             self.offered.notify_all()
 
+    async def end_streams(self) -> None:
+        """As an operator does when they are old: all is well."""
+        async with self.offered:
+            self.is_ending = True
+            self.offered.notify_all()
+
     async def heard(self, kind: str, digest: str | None = None) -> Any:
         """The first report of this kind (about this digest) that is not consumed yet."""
 
@@ -102,7 +110,8 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer, rpc.
 
     async def Watch(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.GenerationOffer]:  # noqa: N802
         if self.refusal is not None:
-            await context.abort(self.refusal, "no")
+            metadata = () if self.pushback is None else (("grpc-retry-pushback-ms", str(self.pushback)),)
+            await context.abort(self.refusal, "no", trailing_metadata=metadata)
         hello = (await anext(request_iterator)).hello
         self.hellos.append(hello)
         reading = asyncio.create_task(self._read(request_iterator))
@@ -110,8 +119,10 @@ class FakeOperator(rpc.GenerationDiscoveryServicer, rpc.EnrollmentServicer, rpc.
         try:
             while True:
                 async with self.offered:
-                    while self.newest is sent:
+                    while self.newest is sent and not self.is_ending:
                         await self.offered.wait()
+                    if self.is_ending:
+                        return
                     sent = self.newest
                 if sent is not None and (not sent.digest or sent.digest != hello.active_digest):
                     yield sent

@@ -8,16 +8,17 @@ BLINK = 0.02
 
 
 class QuickClock:
-    """`slept` is what was asked for, so that a test can look at backoff."""
+    """`slept` is what was asked for, so that a test can look at backoff; `ahead` are seconds that have passed."""
 
     def __init__(self) -> None:
+        self.ahead = 0.0
         self.slept: list[float] = []
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + self.ahead
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

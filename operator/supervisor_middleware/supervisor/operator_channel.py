@@ -18,6 +18,10 @@ from supervisor_middleware.pki.spiffe import operator_server_name
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 MAX_DETAIL_CHARS: Final = 200
+MAX_PAUSE: Final = 120.0
+"""Seconds, whatever the operator asks for."""
+PUSHBACK: Final = "grpc-retry-pushback-ms"
+"""Where it does (gRFC A6)."""
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE_BYTES),
@@ -31,6 +35,14 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REFUSALS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+
+
+class Busy(Unavailable):
+    """The operator has too much to do now: `pause` is how many seconds to stay away."""
+
+    def __init__(self, message: str, *, pause: float) -> None:
+        super().__init__(message)
+        self.pause = pause
 
 
 class IdentityRefused(Untrusted):
@@ -98,4 +110,12 @@ def translated(error: aio.AioRpcError, *, address: str) -> SupervisorMiddlewareE
         return IdentityRefused(message)
     if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidInput(message)
+    if (pause := _pushback(error)) > 0:
+        return Busy(message, pause=pause)
     return Unavailable(message)
+
+
+def _pushback(error: aio.AioRpcError) -> float:
+    metadata: object = error.trailing_metadata()  # the stubs are wrong about it
+    found = metadata.get(PUSHBACK) if isinstance(metadata, aio.Metadata) else None
+    return min(int(found) / 1000, MAX_PAUSE) if isinstance(found, str) and found.isdecimal() else 0.0

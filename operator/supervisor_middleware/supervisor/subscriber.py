@@ -1,9 +1,9 @@
 """The stream to the operator: dial, say hello, hand offers on, send reports, and begin again. A gRPC edge.
 
 The supervisor initiates; nothing is ever pushed to it otherwise (OS-DST-03). Losing the operator changes nothing that
-is served. The stream is ended and begun anew when the certificate is renewed (Python gRPC cannot renew one in place)
-and when a trust bundle is installed: the next handshake proves the operator against the new roots, and its hello
-acknowledges them.
+is served; one that is busy says for how long to stay away. The stream is ended and begun anew when the certificate is
+renewed (Python gRPC cannot renew one in place) and when a trust bundle is installed: the next handshake proves the
+operator against the new roots, and its hello acknowledges them.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import OfferedGeneration, RejectionReason
 from supervisor_middleware.supervisor.messages import Offer, OfferedBundle, decode_offer, encode_report
 from supervisor_middleware.supervisor.operator_channel import (
+    Busy,
     IdentityRefused,
     check_addresses,
     open_operator_channel,
@@ -133,7 +134,7 @@ class Subscriber:
                 pause = jittered(RENEWED_PAUSE, random=self._random)
             except SupervisorMiddlewareError as error:
                 self._failed(error, lasted=self._clock.monotonic() - started)
-                pause = self._pause()
+                pause = max(self._pause(), self._asked_for(error))
             self._is_connected = False
             await self._clock.sleep(pause)
 
@@ -144,6 +145,10 @@ class Subscriber:
         """All addresses are one attempt: whoever leads is at one of them, and must not be tried last for long."""
         is_round_over = self._turn % len(self._operator.addresses) == 0
         return self._backoff.next() if is_round_over else jittered(BACKOFF_MIN, random=self._random)
+
+    def _asked_for(self, error: SupervisorMiddlewareError) -> float:
+        """Never earlier than the operator asked for, and not with everybody else who was told the same."""
+        return error.pause * (1 + self._random() / 2) if isinstance(error, Busy) else 0.0
 
     async def _enrolled(self) -> Credentials:
         while True:
@@ -177,12 +182,15 @@ class Subscriber:
             roots_pem=self._operator.trust.read(),
             credentials=credentials,
         )
+        began = self._clock.monotonic()
         try:
             stream = GenerationDiscoveryStub(channel).Watch(None)
             await stream.write(encode_report(self._following.hello()))
             self._is_connected = True
             self._speaking.outbox.restart(*self._speaking.state())
-            await first_of(self._receive(stream), self._send(stream), renewal.wait(), self._bundle_installed.wait())
+            await first_of(
+                self._receive(stream, began=began), self._send(stream), renewal.wait(), self._bundle_installed.wait()
+            )
         except aio.AioRpcError as error:
             raise translated(error, address=address) from error
         except asyncio.InvalidStateError as error:
@@ -194,12 +202,14 @@ class Subscriber:
         while True:
             await stream.write(encode_report(await self._speaking.outbox.take()))
 
-    async def _receive(self, stream: "_Stream") -> None:
+    async def _receive(self, stream: "_Stream", *, began: float) -> None:
         while isinstance(message := await stream.read(), pb.GenerationOffer):
             self._is_outage_known = False
             self._backoff.reset()
             self._take(decode_offer(message))
-        raise Unavailable("the operator ended the stream")
+        if self._clock.monotonic() - began < STABLE_AFTER:
+            raise Unavailable("the operator ended the stream")
+        # No stream lasts for ever: identity is proven at its beginning.
 
     def _take(self, offer: Offer) -> None:
         # An operator that lost its lease must not bring back a root. A bundle alone has an epoch and no sequence.
