@@ -15,16 +15,20 @@ import trustme
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware import (
+    Caller,
     Evaluation,
     Middleware,
     Result,
     ServerTls,
     TlsFiles,
     any_caller,
+    chosen,
     current_caller,
     http_binding,
     http_manifest,
+    is_operator,
     members_of,
+    sandbox_of,
     serve,
 )
 from supervisor_middleware.middleware.tls import CallerRule, TlsSource
@@ -32,7 +36,7 @@ from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.secret import SecretBytes
 from tests.middleware.builders import ALLOW, BINDING, an_evaluation, evaluate, tls_server
-from tests.pki.builders import TRUST_DOMAIN, an_authority, supervisor_credentials
+from tests.pki.builders import TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
 
 NOW: Final = datetime.now(UTC)
 AUTHORITY: Final = an_authority(now=NOW - timedelta(days=30))
@@ -138,6 +142,64 @@ async def test_a_rule_can_ask_for_one_trust_domain() -> None:
     tls = server_tls(server_credentials())
     assert await outcome_with(SUPERVISOR, tls=tls, rule=members_of(TRUST_DOMAIN)) is grpc.StatusCode.OK
     assert await outcome_with(SUPERVISOR, tls=tls, rule=members_of("other.test")) is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_service_admits_only_the_sandboxes_it_chooses_and_the_operator() -> None:
+    tls = server_tls(server_credentials())
+    other = supervisor_credentials(AUTHORITY, identity=an_identity(sandbox="other"), now=NOW)
+    elsewhere = supervisor_credentials(AUTHORITY, identity=an_identity(namespace="team-b"), now=NOW)
+    operator = AUTHORITY.issue_operator(namespace="system", now=NOW)
+    for rule, expected in (
+        (chosen(TRUST_DOMAIN, sandboxes={"team-a/coder"}), [True, False, False, True]),
+        (chosen(TRUST_DOMAIN, namespaces={"team-a"}), [True, True, False, True]),
+        (chosen(TRUST_DOMAIN), [False, False, False, True]),
+        (chosen("other.test", namespaces={"team-a", "team-b"}), [False] * 4),
+    ):
+        async with tls_server(WhoAsks(), tls=tls, rule=rule) as port:
+            codes = [await outcome(port, client) for client in (SUPERVISOR, other, elsewhere, operator)]
+        assert [code is grpc.StatusCode.OK for code in codes] == expected
+        assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED}
+
+
+async def test_a_choice_outlives_the_certificate_it_was_made_for_and_a_change_of_the_ca(tmp_path: Path) -> None:
+    both = AUTHORITY.certificate_pem + STRANGER.certificate_pem
+    write(tmp_path, server_credentials(), client_ca=AUTHORITY.certificate_pem)
+    files = TlsFiles(directory=tmp_path, client_ca=tmp_path / "clients.pem")
+    service = WhoAsks()
+    async with tls_server(service, tls=files, rule=chosen(TRUST_DOMAIN, sandboxes={"team-a/coder"})) as port:
+        assert await outcome(port, SUPERVISOR) is grpc.StatusCode.OK
+        renewed = supervisor_credentials(AUTHORITY, now=NOW)
+        assert await outcome(port, renewed) is grpc.StatusCode.OK
+        (tmp_path / "clients.pem").write_bytes(both)
+        of_the_next_root = supervisor_credentials(STRANGER, now=NOW)
+        assert await outcome(port, of_the_next_root) is grpc.StatusCode.OK
+        assert await outcome(port, renewed) is grpc.StatusCode.OK
+        (tmp_path / "clients.pem").write_bytes(STRANGER.certificate_pem)
+        assert await outcome(port, renewed) is grpc.StatusCode.UNAVAILABLE
+        thief = supervisor_credentials(STRANGER, identity=an_identity(sandbox="thief"), now=NOW)
+        assert await outcome(port, thief) is grpc.StatusCode.PERMISSION_DENIED
+    assert service.callers == [SUPERVISOR_ID] * 4
+
+
+@pytest.mark.parametrize(
+    ("spiffe_id", "sandbox", "is_the_operator"),
+    [
+        (SUPERVISOR_ID, "team-a/coder", False),
+        (f"spiffe://{TRUST_DOMAIN}/ns/system/operator", None, True),
+        # A sandbox of that name is no operator, and an operator no sandbox.
+        (f"spiffe://{TRUST_DOMAIN}/ns/system/sandbox/operator", "system/operator", False),
+        (f"spiffe://{TRUST_DOMAIN}/ns/sandbox/operator", None, True),
+        (f"spiffe://{TRUST_DOMAIN}", None, False),
+        (f"spiffe://{TRUST_DOMAIN}/ns/a/sandbox/b/c", None, False),
+        ("https://example.test/ns/a/sandbox/b", None, False),
+        (None, None, False),
+    ],
+)
+def test_callers_are_told_apart_by_their_whole_name(
+    *, spiffe_id: str | None, sandbox: str | None, is_the_operator: bool
+) -> None:
+    caller = Caller(spiffe_id=spiffe_id)
+    assert (sandbox_of(caller), is_operator(caller)) == (sandbox, is_the_operator)
 
 
 async def test_without_a_client_authority_callers_are_anonymous() -> None:

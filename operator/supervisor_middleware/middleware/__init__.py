@@ -33,13 +33,23 @@ from supervisor_middleware.model.manifest import Dialect, Manifest
 if TYPE_CHECKING:
     from supervisor_middleware.middleware.process import run
     from supervisor_middleware.middleware.server import Server, serve
-    from supervisor_middleware.middleware.tls import ServerTls, TlsFiles, any_caller, identified, members_of
+    from supervisor_middleware.middleware.tls import (
+        ServerTls,
+        TlsFiles,
+        any_caller,
+        chosen,
+        identified,
+        is_operator,
+        members_of,
+        sandbox_of,
+    )
 else:
     # gRPC and what belongs to it take a fifth of a second: only who serves pays for them, not `smw validate`.
     _ON_USE = {
         "run": "process",
         **dict.fromkeys(("Server", "serve"), "server"),
-        **dict.fromkeys(("ServerTls", "TlsFiles", "any_caller", "identified", "members_of"), "tls"),
+        **dict.fromkeys(("ServerTls", "TlsFiles"), "tls"),
+        **dict.fromkeys(("any_caller", "chosen", "identified", "is_operator", "members_of", "sandbox_of"), "tls"),
     }
 
     def __getattr__(name: str) -> object:
@@ -69,11 +79,14 @@ __all__ = [
     "WriteHeader",
     "any_caller",
     "called_by",
+    "chosen",
     "current_caller",
     "http_binding",
     "http_manifest",
     "identified",
+    "is_operator",
     "members_of",
     "run",
+    "sandbox_of",
     "serve",
 ]

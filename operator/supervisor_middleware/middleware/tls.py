@@ -5,7 +5,7 @@ and the next handshake uses them. A half-written or broken set keeps the last go
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -91,6 +91,40 @@ def members_of(trust_domain: str) -> CallerRule:
     return rule
 
 
+def sandbox_of(caller: Caller) -> str | None:
+    """The sandbox (`namespace/name`) whose supervisor calls; None for the operator and whoever proves no sandbox."""
+    match _path(caller):
+        case ("ns", namespace, "sandbox", sandbox):
+            return f"{namespace}/{sandbox}"
+        case _:
+            return None
+
+
+def is_operator(caller: Caller) -> bool:
+    """Whether the operator calls: `Describe` and `ValidateConfig`, never with a sandbox's request."""
+    match _path(caller):
+        case ("ns", _, "operator"):
+            return True
+        case _:
+            return False
+
+
+def chosen(trust_domain: str, *, namespaces: Collection[str] = (), sandboxes: Collection[str] = ()) -> CallerRule:
+    """Supervisors of these `namespaces`, of these `sandboxes` (`namespace/name`), and the operator.
+
+    A renewed certificate names the same sandbox, so a choice outlives it, and a change of the CA.
+    """
+    of_namespaces, of_sandboxes = frozenset(namespaces), frozenset(sandboxes)
+    is_member = members_of(trust_domain)
+
+    def rule(caller: Caller) -> bool:
+        sandbox = sandbox_of(caller)
+        is_chosen = sandbox is not None and (sandbox in of_sandboxes or sandbox.partition("/")[0] in of_namespaces)
+        return is_member(caller) and (is_chosen or is_operator(caller))
+
+    return rule
+
+
 def server_credentials(source: TlsSource) -> grpc.ServerCredentials:
     """Credentials that ask `source` again before every handshake.
 
@@ -121,7 +155,17 @@ def _material(tls: ServerTls) -> ServerMaterial:
 
 
 def _trust_domain(spiffe_id: str) -> str | None:
+    found = _parsed(spiffe_id)
+    return None if found is None else found.trust_domain
+
+
+def _path(caller: Caller) -> tuple[str, ...]:
+    found = None if caller.spiffe_id is None else _parsed(caller.spiffe_id)
+    return () if found is None else found.path
+
+
+def _parsed(spiffe_id: str) -> SpiffeId | None:
     try:
-        return SpiffeId.parse(spiffe_id).trust_domain
+        return SpiffeId.parse(spiffe_id)
     except InvalidInput:
         return None
