@@ -131,11 +131,12 @@ class Inspection(pb_grpc.InspectionServicer):
 
     async def _changes(self, wanted: Filter, context: _Context) -> AsyncIterator[tuple[Row, ...]]:
         rows: tuple[Row, ...] | None = None
-        seen, asked = -1, self._now()
+        clock = asyncio.get_running_loop().time
+        seen, asked = -1, clock()
         while True:
-            if self._now() - asked >= self._pace.asked:
+            if clock() - asked >= self._pace.asked.total_seconds():
                 await self._authorize(wanted, context)
-                asked = self._now()
+                asked = clock()
             if not self._leads():
                 await _abort(context, NOT_LEADING)
             if (moves := self._standings.moves) != seen:

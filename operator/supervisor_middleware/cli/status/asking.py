@@ -1,6 +1,6 @@
 """The operator's answers to who runs what: all of them, or each change."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class Inspector:
             raise self._translated(error) from error
         return joined(pages)
 
-    async def changes(self, wanted: pb.Filter) -> AsyncIterator[pb.SupervisorList]:
+    async def changes(self, wanted: pb.Filter) -> AsyncGenerator[pb.SupervisorList]:
         """The newest answers, whole, as long as the operator tells.
 
         Raises:
@@ -53,11 +53,14 @@ class Inspector:
             Unavailable: the operator is, or has ended the watch.
         """
         request = pb.WatchSupervisorsRequest(filter=wanted, limit=_MAX_ROWS)
+        call = self._stub.WatchSupervisors(request, metadata=self._metadata)
         try:
-            async for answer in self._stub.WatchSupervisors(request, metadata=self._metadata):
+            async for answer in call:
                 yield answer
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from error
+        finally:
+            call.cancel()
         raise Unavailable(f"operator {self._reached.address}: ended the watch")
 
     def _translated(self, error: grpc.aio.AioRpcError) -> SupervisorMiddlewareError:
