@@ -6,6 +6,7 @@ in the wrong place.
 
 import json
 from datetime import timedelta
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -17,7 +18,8 @@ from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import read_duration
 from supervisor_middleware.model.limits import CHAIN_TIMEOUT
 from supervisor_middleware.model.settings import LATENCY_BUDGET, Disclosure, Loopback, Unselected
-from supervisor_middleware.pki.authority import LEAF_LIFETIME
+from supervisor_middleware.pki.authority import LEAF_LIFETIME, ROOT_LIFETIME
+from supervisor_middleware.pki.rotation import OVERLAP
 from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
 
 TRUST_DOMAIN: Final = "openshell.internal"
@@ -83,6 +85,10 @@ PodAddress = Annotated[IPv4Address | IPv6Address, AfterValidator(_reachable)]
 TrustDomain = Annotated[str, AfterValidator(_trust_domain)]
 LeafLifetime = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(minutes=1), le=timedelta(days=7))]
 CaOverlap = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(seconds=1), le=timedelta(hours=1))]
+RootLifetime = Annotated[
+    timedelta, BeforeValidator(_duration), Field(ge=timedelta(days=30), le=timedelta(days=36500))
+]
+RootOverlap = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(seconds=1), le=timedelta(hours=24))]
 LatencyBudget = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=CHAIN_TIMEOUT)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Address = Annotated[str, AfterValidator(_address)]
@@ -90,6 +96,13 @@ Namespace = Annotated[str, AfterValidator(_label)]
 Name = Annotated[str, AfterValidator(_subdomain)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_list)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+
+
+class RootRotation(StrEnum):
+    """Whether a root is rotated by itself when a third of its life is left."""
+
+    SCHEDULED = "Scheduled"
+    ON_REQUEST = "OnRequest"
 
 
 class _Settings(BaseSettings):
@@ -108,6 +121,9 @@ class ControlPlaneSettings(_Settings):
     discovery_port: Port = 8444
     health_port: Port = 8080
     leaf_lifetime: LeafLifetime = LEAF_LIFETIME
+    root_lifetime: RootLifetime = ROOT_LIFETIME
+    root_rotation: RootRotation = RootRotation.SCHEDULED
+    root_overlap: RootOverlap = OVERLAP
     unselected: Unselected = Unselected.ALLOW
     loopback: Loopback = Loopback.REFUSED
     latency_budget: LatencyBudget = LATENCY_BUDGET

@@ -66,6 +66,16 @@ class ControlMetrics:
         self.certificate_not_before = self._gauge(
             "certificate_not_before_timestamp_seconds", "From when a certificate is valid.", ("role",)
         )
+        self.root_usable = self._gauge(
+            "root_usable", "1 if the CA of identities is where it is kept and good; 0: a restart would fail.", ()
+        )
+        self.root_usable.set(1)
+        self.root_stage = self._gauge("root_rotation_stage", "1 at the stage of the root's rotation.", ("stage",))
+        self.root_deadline = self._gauge(
+            "root_rotation_deadline_timestamp_seconds",
+            "When the stage of the root's rotation ends at the latest; 0: none is under way.",
+            (),
+        )
         self.webhook_selftest = self._gauge(
             "webhook_selftest_success", "1 if the API server had our webhook refuse what is wrong, last time.", ()
         )

@@ -22,6 +22,8 @@ from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.apps.fencing import LeadersStore
 from supervisor_middleware.apps.health import Probes, serving_health
 from supervisor_middleware.apps.replica import Replica
+from supervisor_middleware.apps.root_facts import LeaderFacts
+from supervisor_middleware.apps.root_keeper import RootKeeper, rotation_rules
 from supervisor_middleware.apps.webhook_service import WebhookService
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.control.election import Election, Leadership
@@ -33,7 +35,7 @@ from supervisor_middleware.settings import OperatorSettings
 from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_access import ClusterAccess
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
-from supervisor_middleware.sources.cluster_authority import ClusterAuthority
+from supervisor_middleware.sources.cluster_authority import ClusterAuthority, Lifetimes
 from supervisor_middleware.sources.cluster_lease import ClusterLease
 from supervisor_middleware.sources.cluster_slice import LeaderSlice
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
@@ -68,7 +70,12 @@ class _Operator:
         self._overtaken_by = 0
         self._instance = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._source = ClusterSource(api, metrics=self._metrics, changed=self._request)
-        self._authorities = ClusterAuthority(api, namespace=settings.namespace, trust_domain=settings.trust_domain)
+        self._authorities = ClusterAuthority(
+            api,
+            namespace=settings.namespace,
+            trust_domain=settings.trust_domain,
+            lifetimes=Lifetimes(root=settings.root_lifetime, leaf=settings.leaf_lifetime),
+        )
         self._sink = JsonLinesSink(
             settings.audit_file,
             product_version=version("supervisor-middleware"),
@@ -92,8 +99,12 @@ class _Operator:
             self._replica = replica
             stack.push_async_callback(replica.aclose)
             tasks.create_task(replica.identity.keep_fresh(self._sink.emit))
+            keeper = RootKeeper(
+                replica=replica, roots=self._authorities, emit=self._sink.emit, rules=rotation_rules(settings)
+            )
+            tasks.create_task(keeper.run())
             tasks.create_task(self._serve_webhook(replica))
-            await self._election().run(lambda leadership: self._lead(replica, leadership))
+            await self._election().run(lambda leadership: self._lead(replica, leadership, keeper))
 
     def _election(self) -> Election:
         return Election(
@@ -104,7 +115,7 @@ class _Operator:
             highest_epoch=self._highest_epoch,
         )
 
-    async def _lead(self, replica: Replica, leadership: Leadership) -> None:
+    async def _lead(self, replica: Replica, leadership: Leadership, keeper: RootKeeper) -> None:
         """One term; returns when a newer operator has overtaken us."""
         api = self._api.guarded(leadership.check)
         store = LeadersStore(
@@ -115,6 +126,7 @@ class _Operator:
             instance=self._instance,
             now=utc_now,
         )
+        await keeper.catch_up()
         replica.forget_descriptions()
         self._control_plane = control_plane = ControlPlane(
             Parts(
@@ -128,14 +140,22 @@ class _Operator:
                 leads=leadership.is_held,
             )
         )
+        facts = LeaderFacts(
+            replica=replica,
+            source=self._source,
+            publisher=store,
+            supervisors=control_plane.discovery,
+            check=leadership.check,
+        )
         self._metrics.leader.set(1)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with contextlib.aclosing(facts), asyncio.TaskGroup() as tasks:
                 working = [
                     tasks.create_task(control_plane.run()),
                     tasks.create_task(self._keep_slice(api, control_plane)),
                 ]
-                self._overtaken_by = await store.until_overtaken()
+                with keeper.leading(facts):
+                    self._overtaken_by = await store.until_overtaken()
                 for task in working:
                     task.cancel()
         finally:

@@ -18,13 +18,13 @@ from supervisor_middleware.apps.control_plane import ControlPlane, Parts
 from supervisor_middleware.apps.health import Probes, serving_health
 from supervisor_middleware.apps.joins import Joins
 from supervisor_middleware.apps.replica import Replica
+from supervisor_middleware.apps.root_facts import LeaderFacts
+from supervisor_middleware.apps.root_keeper import RootKeeper, rotation_rules
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.snapshot import Snapshot
 from supervisor_middleware.model.violation import Report
-from supervisor_middleware.pki.rotation import Rotation
-from supervisor_middleware.pki.store import load_or_create_authority
-from supervisor_middleware.pki.succession import Succession
+from supervisor_middleware.pki.rotation_files import RotationFiles
 from supervisor_middleware.settings import StandaloneSettings
 from supervisor_middleware.sources.folder import FolderSource
 from supervisor_middleware.sources.local_access import LocalAccess, LocalEndpoint, remove_endpoint, write_endpoint
@@ -64,8 +64,13 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
     """
     if not await asyncio.to_thread(folder.exists):
         raise InvalidInput(f"{folder}: no such folder; it holds registrations, policies and sandboxes as YAML")
-    authority = load_or_create_authority(settings.state, trust_domain=settings.trust_domain, now=utc_now())
-    rotation = Rotation(roots=Succession(current=authority), since=utc_now())
+    roots = RotationFiles(
+        settings.state,
+        trust_domain=settings.trust_domain,
+        root_lifetime=settings.root_lifetime,
+        leaf_lifetime=settings.leaf_lifetime,
+    )
+    rotation = roots.load_or_create(now=utc_now()).rotation
     sink = JsonLinesSink(
         settings.audit_file or settings.state / "audit.jsonl",
         product_version=version("supervisor-middleware"),
@@ -77,7 +82,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         folder_source = FolderSource((folder,), state=store, now=utc_now)
         source = _Told(folder_source, store)
         snapshot = await source.snapshot()
-        await store.publish_bundle(authority.certificate_pem, namespaces=frozenset())
+        await store.publish_bundle(rotation.roots.bundle, namespaces=frozenset())
         replica = Replica(settings, namespace=NAMESPACE, rotation=rotation, metrics=ControlMetrics())
         stack.push_async_callback(replica.aclose)
         joins = Joins(settings.state, snapshot=folder_source.snapshot)
@@ -94,6 +99,16 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
                 stands=joins.stands,
             )
         )
+        keeper = RootKeeper(replica=replica, roots=roots, emit=sink.emit, rules=rotation_rules(settings))
+        facts = LeaderFacts(
+            replica=replica,
+            source=folder_source,
+            publisher=store,
+            supervisors=control_plane.discovery,
+            check=lambda: None,
+        )
+        stack.push_async_callback(facts.aclose)
+        stack.enter_context(keeper.leading(facts))
         probes = Probes(
             alive=lambda: None,
             ready=control_plane.readiness,
@@ -104,6 +119,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
             asyncio.TaskGroup() as tasks,
         ):
             tasks.create_task(replica.identity.keep_fresh(sink.emit))
+            tasks.create_task(keeper.run())
             tasks.create_task(control_plane.run())
             tasks.create_task(joins.follow(control_plane.discovery.revise))
             tasks.create_task(_follow(folder_source, control_plane))

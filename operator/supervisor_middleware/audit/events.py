@@ -89,6 +89,15 @@ class ChangeKind(StrEnum):
     CREDENTIALS_ISSUED = "credentials_issued"
     CREDENTIALS_ROTATED = "credentials_rotated"
     TRUST_BUNDLE_CHANGED = "trust_bundle_changed"
+    ROOT_STEADY = "root_steady"
+    ROOT_PREPARED = "root_prepared"
+    ROOT_ACTIVATED = "root_activated"
+    ROOT_TAINTED = "root_tainted"
+    ROOT_REVOKED = "root_revoked"
+    ROOT_FORCED = "root_forced"
+    ROOT_REQUEST_REFUSED = "root_request_refused"
+    ROOT_REFUSED = "root_refused"
+    ROOT_MISSING = "root_missing"
     LEADERSHIP_ACQUIRED = "leadership_acquired"
     LEADERSHIP_LOST = "leadership_lost"
 
@@ -98,6 +107,7 @@ class Changed:
     """A configuration change. `subject` is an object's kind and name, `reason` one of our enumerations.
 
     `digest` is of what is in force or refused; `count` says how many sandboxes it concerns, where that is known.
+    `request` identifies what somebody asked for, so that the API server's own audit log says who.
     """
 
     kind: ChangeKind
@@ -105,6 +115,7 @@ class Changed:
     reason: str = ""
     digest: str = ""
     count: int = 0
+    request: str = ""
 
 
 Event: TypeAlias = Invoked | Failed | Bypassed | Found | Changed

@@ -77,6 +77,7 @@ _WARNED: Final = _State(2, "Enabled", 1, "Success", Severity.MEDIUM)
 _REJECTED: Final = _State(99, "Rejected", 2, "Failure", Severity.MEDIUM)
 _DRIFTED: Final = _State(99, "Drifted", 2, "Failure", Severity.MEDIUM)
 _LOST: Final = _State(1, "Disabled", 1, "Success", Severity.LOW)
+_MISSING: Final = _State(99, "Missing", 2, "Failure", Severity.HIGH)
 _WAITING: Final = _State(99, "Waiting", 99, "Waiting", Severity.LOW)
 _STATES: Final = {
     ChangeKind.REGISTRATION_ACCEPTED: _ENABLED,
@@ -92,6 +93,15 @@ _STATES: Final = {
     ChangeKind.CREDENTIALS_ISSUED: _ENABLED,
     ChangeKind.CREDENTIALS_ROTATED: _ENABLED,
     ChangeKind.TRUST_BUNDLE_CHANGED: _ENABLED,
+    ChangeKind.ROOT_STEADY: _ENABLED,
+    ChangeKind.ROOT_PREPARED: _ENABLED,
+    ChangeKind.ROOT_ACTIVATED: _ENABLED,
+    ChangeKind.ROOT_TAINTED: _ENABLED,
+    ChangeKind.ROOT_REVOKED: _ENABLED,
+    ChangeKind.ROOT_FORCED: _WARNED,
+    ChangeKind.ROOT_REQUEST_REFUSED: _REJECTED,
+    ChangeKind.ROOT_REFUSED: _REJECTED,
+    ChangeKind.ROOT_MISSING: _MISSING,
     ChangeKind.LEADERSHIP_ACQUIRED: _ENABLED,
     ChangeKind.LEADERSHIP_LOST: _LOST,
 }
@@ -197,6 +207,8 @@ def _change(event: Changed, base: _Base) -> Record:
         unmapped["digest"] = event.digest
     if event.count:
         unmapped["sandboxes"] = event.count
+    if event.request:
+        unmapped["request"] = event.request
     return {
         **base.attributes(class_uid=_CONFIG_STATE_CHANGE, activity_id=1, activity="Log", severity=state.severity),
         "state_id": state.state_id,

@@ -83,7 +83,7 @@ def decide_registrations(
     Those in `frozen` (by UID) stay on what is committed of them.
     """
     ordered = sorted(snapshot.registrations, key=lambda s: (s.created_at, s.subject.name))
-    standing = {s.uid: a for s in ordered if (a := _accepted_registration(s)) is not None}
+    standing = {s.uid: a for s in ordered if (a := accepted_registration(s)) is not None}
     drafted = [draft_registration(s, bundles=snapshot.bundles, settings=settings) for s in ordered]
     drafts = tuple(draft for draft, _ in drafted)
     for stored, (draft, spec_report) in zip(ordered, drafted, strict=True):
@@ -169,7 +169,7 @@ def _lost(
         )
 
 
-def _accepted_registration(stored: Stored) -> Registration | None:
+def accepted_registration(stored: Stored) -> Registration | None:
     value = stored.status.get("accepted")
     if not isinstance(value, Mapping):
         return None

@@ -96,6 +96,12 @@ def root(key: ec.EllipticCurvePrivateKey, *, spiffe_id: SpiffeId, validity: Vali
     return _signed(builder, extensions, signer=key)
 
 
+def key_identifier(certificate: x509.Certificate) -> str:
+    """The subject key identifier in hex, by which leaves name their issuer; empty if there is none."""
+    found = _find(certificate.extensions, x509.SubjectKeyIdentifier)
+    return "" if found is None else found.value.digest.hex()
+
+
 def is_own_root(certificate: x509.Certificate) -> bool:
     """Whether `root` made it: it is named as those are."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)

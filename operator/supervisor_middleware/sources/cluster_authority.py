@@ -6,7 +6,7 @@ the stages of a rotation, over the version it read. The webhook's serving certif
 (`cluster_serving`), so that neither key is ever good for the other's purpose.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from supervisor_middleware.errors import InvalidInput
-from supervisor_middleware.model.canonical import ParsedJson
+from supervisor_middleware.model.canonical import JsonObject, ParsedJson, canonical
 from supervisor_middleware.model.sandbox import GROUP
 from supervisor_middleware.pki.authority import LEAF_LIFETIME, ROOT_LIFETIME, Authority
 from supervisor_middleware.pki.root_parts import parts_of
@@ -38,7 +38,6 @@ ROTATE: Final = f"{GROUP}/rotate"
 """The annotation by which somebody asks for a rotation."""
 ROTATION_NOTE: Final = f"{GROUP}/rotation-"
 """What the annotations of a rotation begin with."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -105,8 +104,10 @@ class ClusterAuthority:
         body = await self._secret()
         return None if body is None else self._stored(body, now=now, known=known)
 
-    async def write(self, rotation: Rotation, *, over: StoredRotation) -> bool:
+    async def write(self, rotation: Rotation, *, over: StoredRotation, check: Callable[[], None]) -> bool:
         """Keep `rotation` instead of what was read; False: somebody else wrote meanwhile, or the Secret is gone.
+
+        `check` is asked in the last moment; if it raises, nothing is written.
 
         Raises:
             Unavailable: the API server is.
@@ -118,11 +119,23 @@ class ClusterAuthority:
         uid, version = self._seen.version
         metadata = {"uid": uid, "resourceVersion": version, "annotations": notes}
         try:
-            body = await self._api.merge(self._path, {"metadata": metadata, "data": bodies.encoded(changes.parts)})
+            api = self._api.guarded(check)
+            body = await api.merge(self._path, {"metadata": metadata, "data": bodies.encoded(changes.parts)})
         except (Conflict, NotFound):
             return False
         self._seen = _Seen(body)
         return True
+
+    async def show(self, status: JsonObject, *, check: Callable[[], None]) -> None:
+        """Let people see where the rotation stands: an annotation of our namespace's trust bundle, without a key.
+
+        Raises:
+            Unavailable: the API server is.
+        """
+        path = core_path(CONFIG_MAPS, namespace=self._namespace, name=bodies.TRUST_BUNDLE)
+        annotations = {bodies.ROTATION_STATUS: canonical(status).decode()}
+        # No apply: it would make a ConfigMap without a bundle.
+        await self._api.guarded(check).merge(path, {"metadata": {"annotations": annotations}})
 
     def _stored(
         self, body: ParsedJson, *, now: datetime, known: Rotation | None = None, published: tuple[bytes, ...] = ()

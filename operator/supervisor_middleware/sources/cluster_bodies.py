@@ -17,6 +17,7 @@ Body = dict[str, Any]
 
 TRUST_BUNDLE: Final = "supervisor-middleware-trust"
 TRUST_BUNDLE_KEY: Final = "ca.crt"
+ROTATION_STATUS: Final = f"{GROUP}/rotation"
 CONTROLLER: Final = f"{GROUP}/operator"
 
 _LABELS: Final = {"app.kubernetes.io/managed-by": "supervisor-middleware"}
