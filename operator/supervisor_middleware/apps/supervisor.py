@@ -7,15 +7,12 @@ only once the processor answers; a supervisor that was never configured answers,
 import asyncio
 import contextlib
 import random
-import shutil
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -23,6 +20,7 @@ import structlog
 from supervisor_middleware.apps.clock import SystemClock, utc_now
 from supervisor_middleware.apps.health import Probes, serve_health
 from supervisor_middleware.apps.sandbox_identity import addresses, identity_of, trust_of
+from supervisor_middleware.apps.scratch import scratch_directory
 from supervisor_middleware.audit.events import Bypassed, Event, Failed, Invoked
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.errors import Unavailable
@@ -135,11 +133,10 @@ class _Supervisor:
                     tasks.create_task(loop.run())
 
     async def _serve_traffic(self, stack: contextlib.AsyncExitStack) -> None:
-        # Short and ours alone: socket paths end at 107 bytes, and whoever reaches the socket decides what leaves.
         listen = _address(self._settings.listen)
         _require_free(listen)
-        directory = Path(tempfile.mkdtemp(prefix="smw-"))
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        # Ours alone: whoever reaches the socket decides what leaves.
+        directory = stack.enter_context(scratch_directory())
         processor = Processor(
             self._runtime,
             identity=RequestIdentity(

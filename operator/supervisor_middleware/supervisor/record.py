@@ -43,6 +43,8 @@ class Defect(StrEnum):
     """Another version wrote it, in a form that this one does not know."""
     UNREADABLE = "unreadable"
     """The disk or its permissions do not let us read it."""
+    UNSAFE = "unsafe"
+    """Others could have put it there: a link, no regular file, or one that everybody may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +119,19 @@ def _record(fields: ParsedJson) -> Record:
     refusals = tuple(
         Refusal(digest=str(r["digest"]), reason=RejectionReason(str(r["reason"]))) for r in fields["refusals"]
     )
-    rank = Rank(epoch=int(fields["epoch"]), sequence=int(fields["sequence"]))
+    rank = Rank(epoch=_uint64(fields["epoch"]), sequence=_uint64(fields["sequence"]))
     return Record(
         held=Held(rank=rank, refusals=refusals),
         trust_bundle_digest=str(fields["trustBundleDigest"]),
         version=str(fields["version"]),
     )
+
+
+def _uint64(text: ParsedJson) -> int:
+    """What the operator could have sent, and can be told."""
+    if (number := int(str(text))) not in range(2**64):  # as text: a JSON number may be infinite
+        raise ValueError("not a uint64")
+    return number
 
 
 def _with_generation(record: Record, payload: bytes, *, digest: str) -> Record | Defect:

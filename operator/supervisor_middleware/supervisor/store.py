@@ -1,13 +1,15 @@
 """Last-known-good on disk: what a supervisor starts with when the operator is away. A file edge.
 
 One directory (0700, ours alone, held by a lock), one file. A crash at any moment leaves the old record or the new
-one, whole (`pki.files`). A file that is not whole, or another sandbox's, is moved aside for inspection and not used;
-the supervisor then begins unconfigured, that is closed. Do not keep credentials in the same directory: their writer
-locks it too.
+one, whole (`pki.files`). A file that is not whole, another sandbox's, or not ours alone to write is moved aside for
+inspection and not used; the supervisor then begins unconfigured, that is closed. Do not keep credentials in the same
+directory: their writer locks it too.
 """
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,10 +61,10 @@ class Store:
             return Loaded()
         except OSError:
             return Loaded(defect=Defect.UNREADABLE)
-        decoded = decode(content, owner=self._owner)
+        decoded = content if isinstance(content, Defect) else decode(content, owner=self._owner)
         if isinstance(decoded, Record):
             return Loaded(record=decoded)
-        self._move_aside(path, content=content, defect=decoded)
+        self._move_aside(path, name=b"" if isinstance(content, Defect) else content, defect=decoded)
         return Loaded(defect=decoded)
 
     def save(self, record: Record) -> None:
@@ -81,12 +83,13 @@ class Store:
         """Let another process have the directory."""
         os.close(self._lock)
 
-    def _move_aside(self, path: Path, *, content: bytes, defect: Defect) -> None:
-        name = f"{_ASIDE}{defect.value}-{short(digest(content))}"
+    def _move_aside(self, path: Path, *, name: bytes, defect: Defect) -> None:
+        aside = self._directory / f"{_ASIDE}{defect.value}-{short(digest(name))}"
         with suppress(OSError):  # a read-only disk: it stays where it is, unused
-            path.replace(self._directory / name)
-            kept = sorted(self._directory.glob(f"{_ASIDE}*"), key=lambda p: p.stat().st_mtime_ns)
-            for old in kept[:-MAX_KEPT_ASIDE]:
+            path.replace(aside)
+        kept = sorted(self._directory.glob(f"{_ASIDE}*"), key=lambda p: p.lstat().st_mtime_ns)
+        for old in kept[:-MAX_KEPT_ASIDE]:
+            with suppress(OSError):
                 old.unlink()
 
 
@@ -111,10 +114,29 @@ def open_store(directory: Path, *, owner: str, write: Writer | None = None) -> S
         raise InvalidInput(
             f"{directory}: in use by another supervisor: give each its own state directory, or stop the other"
         ) from error
+    if os.fstat(lock).st_mode & stat.S_IWOTH:
+        os.close(lock)
+        raise InvalidInput(
+            f"{directory}: everybody may write there: let the state directory be the supervisor's alone"
+        )
     remove_staged(directory)
     return Store(directory, owner=owner, lock=lock, write=_replace if write is None else write)
 
 
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_MAX_FILE_BYTES)
+def _read(path: Path) -> bytes | Defect:
+    try:
+        # A link may lead anywhere, and a pipe would keep us waiting.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket or a device nobody serves
+            return Defect.UNSAFE
+        raise
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode) or mode & stat.S_IWOTH:
+            return Defect.UNSAFE
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    return content if len(content) <= _MAX_FILE_BYTES else Defect.CORRUPT
