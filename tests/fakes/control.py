@@ -234,7 +234,7 @@ class Control:
         for _ in range(10):
             before = len(self.world.acts), len(self.asker.asked), len(self.asker.described)
             await self.reconciler.reconcile()
-            while self.reconciler._inquiries._tasks:  # noqa: ASYNC110 - tasks that end at once
+            while self.reconciler._inquiries._tasks or self.reconciler._collector.is_collecting:  # noqa: ASYNC110 - tasks that end at once
                 await asyncio.sleep(0)
             if before == (len(self.world.acts), len(self.asker.asked), len(self.asker.described)):
                 return

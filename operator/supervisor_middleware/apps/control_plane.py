@@ -90,7 +90,7 @@ class ControlPlane:
         self.discovery = Discovery(
             epoch=parts.epoch,
             trust_bundle=replica.trust_bundle,
-            changed=self._request,
+            changed=self._stands,
             metrics=replica.metrics,
             audit=parts.emit,
             leads=parts.leads,
@@ -194,5 +194,5 @@ class ControlPlane:
             return f"{supervisor_key(identity)} has a newer certificate"
         return ""
 
-    def _request(self) -> None:
-        self.reconciler.request()
+    def _stands(self) -> None:
+        self.reconciler.stands()

@@ -4,6 +4,7 @@ Nothing a pass raises ends the loop: the data plane depends on the operator stay
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,7 +19,10 @@ RESYNC: Final = timedelta(seconds=30)
 RETRY_SECONDS: Final = 1.0
 BUG_RETRY_SECONDS: Final = 5.0
 PACE_SECONDS: Final = 0.025
-"""Between two passes at least; a large pass leaves the loop to everybody else for as long as it took."""
+"""Between two passes at least; a large pass leaves the loop to everybody else for as long as it worked. While it
+waited for the store, the loop was theirs already."""
+STANDINGS_SECONDS: Final = 0.1
+"""Between two passes that only statuses are in need of: a thousand supervisors that answer are a few."""
 _SHORTEST_PAUSE: Final = timedelta(milliseconds=50)
 
 _log = structlog.get_logger(__name__)
@@ -34,15 +38,25 @@ class Passes:
         due: Callable[[], datetime | None],
         now: Callable[[], datetime],
         measures: Measures,
+        worked: Callable[[], float] = time.process_time,
     ) -> None:
-        """`due` says when a pass is needed although nobody asked."""
+        """`due` says when a pass is needed although nobody asked; `worked`, seconds of processor used so far."""
         self._work, self._due, self._now, self._measures = work, due, now, measures
+        self._worked = worked
         self._wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._standings: asyncio.TimerHandle | None = None
+        self._standings_due = 0.0
 
     def request(self) -> None:
         """Ask for a pass; many requests are one."""
         self._wanted.set()
+
+    def request_standings(self) -> None:
+        """Ask for a pass because supervisors stand otherwise now; nothing is published for that."""
+        if self._standings is None:
+            loop = asyncio.get_running_loop()
+            self._standings = loop.call_at(max(self._standings_due, loop.time()), self._look_at_standings)
 
     def request_soon(self) -> None:
         """Ask for a pass after something failed."""
@@ -55,14 +69,15 @@ class Passes:
         try:
             while True:
                 await self._wait()
-                began = clock()
+                began, worked = clock(), self._worked()
                 await self._guarded()
-                took = clock() - began
+                took, worked = clock() - began, self._worked() - worked
                 self._measures.passed(seconds=took)
-                await asyncio.sleep(min(max(took, PACE_SECONDS), RETRY_SECONDS))
+                await asyncio.sleep(min(max(min(took, worked), PACE_SECONDS), RETRY_SECONDS))
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._standings):
+                if timer is not None:
+                    timer.cancel()
 
     async def _guarded(self) -> None:
         try:
@@ -86,6 +101,11 @@ class Passes:
             return
         finally:
             self._wanted.clear()
+
+    def _look_at_standings(self) -> None:
+        self._standings = None
+        self._standings_due = asyncio.get_running_loop().time() + STANDINGS_SECONDS
+        self.request()
 
     def _request_in(self, seconds: float) -> None:
         if self._timer is not None:

@@ -16,6 +16,7 @@ import structlog
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.acceptances import Acceptances, Revisions
 from supervisor_middleware.control.batches import for_each
+from supervisor_middleware.control.collection import Collector
 from supervisor_middleware.control.commits import orphans, revision_to_store, surplus
 from supervisor_middleware.control.decisions import Decisions, decide
 from supervisor_middleware.control.inquiries import Asker, Inquiries
@@ -28,8 +29,8 @@ from supervisor_middleware.control.rollout import Composer, Rollout
 from supervisor_middleware.control.status_writer import StatusStore, StatusWriter
 from supervisor_middleware.control.statuses import Statuses
 from supervisor_middleware.distribution.ledger import View
-from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.distribution.offers import Assignment
+from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.registration import Connection
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.settings import CompilerSettings
@@ -105,6 +106,7 @@ class Reconciler:
         self._writer = StatusWriter(store, emit=emit, failed=self._passes.request_soon)
         self._statuses = Statuses(self._writer, distributor)
         self._publications = Publications(emit)
+        self._collector = Collector(store.delete_revision)
         self._is_held = False
         self._sandboxes = Snapshot().sandboxes
         self.has_published = asyncio.Event()
@@ -123,6 +125,10 @@ class Reconciler:
         """Ask for a pass; many requests are one."""
         self._passes.request()
 
+    def stands(self) -> None:
+        """A supervisor stands otherwise now: statuses may have to say so."""
+        self._passes.request_standings()
+
     def lost(self, connection: Connection) -> None:
         """The connection to a service ended; it is described again soon."""
         self._inquiries.lost(connection)
@@ -133,6 +139,7 @@ class Reconciler:
             await self._passes.run()
         finally:
             self._inquiries.cancel()
+            self._collector.cancel()
 
     async def reconcile(self) -> None:
         """One pass.
@@ -165,7 +172,7 @@ class Reconciler:
         self._measures.registered(decisions.registry.registrations)
         await self._statuses.write_all(decisions, standings, now=now)
         await self._publish_bundle(snapshot)
-        await self._collect(snapshot, accepted, revisions)
+        self._collect(snapshot, accepted, revisions)
 
     # -------------------------------------------------------------------------------------------------- committing
 
@@ -249,13 +256,9 @@ class Reconciler:
             bindings=decisions.registry.bindings,
         )
 
-    async def _collect(self, snapshot: Snapshot, accepted: _Accepted, revisions: Revisions) -> None:
+    def _collect(self, snapshot: Snapshot, accepted: _Accepted, revisions: Revisions) -> None:
         needed = frozenset((*(p.uid for p in snapshot.policies), *self._leaving.gone))
-        for stored in surplus(revisions, accepted=accepted, needed=needed):
-            try:
-                await self._store.delete_revision(stored.name)
-            except SupervisorMiddlewareError as error:
-                _log.info("an old revision could not be removed yet", revision=stored.name, reason=str(error))
+        self._collector.collect(stored.name for stored in surplus(revisions, accepted=accepted, needed=needed))
 
     async def _publish_bundle(self, snapshot: Snapshot) -> None:
         namespaces = frozenset(s.namespace for s in snapshot.sandboxes)
