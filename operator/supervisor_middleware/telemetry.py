@@ -137,6 +137,12 @@ class SupervisorMetrics:
             "1 while a restart would find what is served; 0: look at the disk.",
             registry=self.registry,
         )
+        self.state_defect = Gauge(
+            f"{_PREFIX}state_defect",
+            "1 for what is wrong with the last-known-good that was not used at the start, until there is a new one.",
+            ("defect",),
+            registry=self.registry,
+        )
 
     def render(self) -> bytes:
         """The exposition format."""

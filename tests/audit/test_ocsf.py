@@ -91,6 +91,7 @@ def test_event_is_valid_ocsf(event: Event) -> None:
         (Changed(kind=ChangeKind.POLICY_REJECTED, subject="s"), 5019, "Medium"),
         (Changed(kind=ChangeKind.REGISTRATION_INSECURE, subject="s"), 5019, "Medium"),
         (Changed(kind=ChangeKind.GENERATION_WAITING, subject="s"), 5019, "Low"),
+        (Changed(kind=ChangeKind.STATE_DEFECTIVE, subject="s", reason="corrupt"), 5019, "High"),
     ],
 )
 def test_class_and_severity(event: Event, class_uid: int, severity: str) -> None:

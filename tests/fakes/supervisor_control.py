@@ -20,7 +20,8 @@ from supervisor_middleware.supervisor.enrollment import Enroller
 from supervisor_middleware.supervisor.exchange import Allowed, Outcome, Request, Whole
 from supervisor_middleware.supervisor.identity import Identity
 from supervisor_middleware.supervisor.identity import Surroundings as IdentitySurroundings
-from supervisor_middleware.supervisor.keeper import Keeper, Surroundings
+from supervisor_middleware.supervisor.keeper import Keeper
+from supervisor_middleware.supervisor.keeping import Surroundings
 from supervisor_middleware.supervisor.persistence import Persistence
 from supervisor_middleware.supervisor.preparation import Preparer
 from supervisor_middleware.supervisor.renewal import Renewer

@@ -12,6 +12,7 @@ from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.supervisor.exchange import Denied
+from supervisor_middleware.supervisor.record import Defect
 from supervisor_middleware.supervisor.store import FILE_NAME
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage
@@ -273,7 +274,14 @@ async def test_a_damaged_file_is_not_served_and_the_operator_offers_anew(
         assert supervisor.runtime.pin() is None
         await eventually(lambda: len(operator.hellos) == 2)
         assert operator.hellos[1].active_digest == ""
+        assert operator.hellos[1].state_defect == pb.STATE_DEFECT_TRUNCATED
+        (said,) = (e for e in supervisor.audited if isinstance(e, Changed) and e.kind is ChangeKind.STATE_DEFECTIVE)
+        assert said.reason == Defect.TRUNCATED.value == supervisor.keeper.defect
         await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
+        assert supervisor.keeper.hello().defect is None
+    async with a_supervisor(tmp_path, operator):
+        await eventually(lambda: len(operator.hellos) == 3)
+        assert operator.hellos[2].state_defect == pb.STATE_DEFECT_UNSPECIFIED
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer(tmp_path: Path, operator: FakeOperator) -> None:

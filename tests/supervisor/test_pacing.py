@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from supervisor_middleware.distribution.reports import record_of
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.supervisor.activation import RejectionReason
@@ -10,7 +11,7 @@ from supervisor_middleware.supervisor.capability import ServiceState
 from supervisor_middleware.supervisor.messages import decode_offer, encode_report
 from supervisor_middleware.supervisor.pacing import Backoff, Watched, first_of, jittered
 from supervisor_middleware.supervisor.persistence import Persistence
-from supervisor_middleware.supervisor.record import Record
+from supervisor_middleware.supervisor.record import Defect, Record
 from supervisor_middleware.supervisor.reports import (
     Accepted,
     Active,
@@ -157,6 +158,25 @@ def test_a_hello_says_where_we_stand() -> None:
     assert message == pb.Hello(
         active_digest="a", epoch=2**64 - 1, sequence=3, rejected_digests=["r"], trust_bundle_digest="t", version="1"
     )
+
+
+@pytest.mark.parametrize("defect", [None, *Defect])
+def test_every_defect_of_what_was_on_disk_is_told_by_name(defect: Defect | None) -> None:
+    hello = Hello(
+        active_digest="",
+        rank=Rank(),
+        rejected_digests=(),
+        trust_bundle_digest="",
+        version="1",
+        defect=defect,
+    )
+    assert record_of("key", encode_report(hello).hello).defect == ("" if defect is None else defect.value)
+
+
+def test_a_defect_of_a_later_version_is_none_we_know() -> None:
+    later = pb.Hello.FromString(pb.Hello().SerializeToString() + b"\x38\x63")
+    assert later.state_defect == 99
+    assert record_of("key", later).defect == ""
 
 
 def test_an_offer_may_hold_a_generation_a_bundle_or_both() -> None:

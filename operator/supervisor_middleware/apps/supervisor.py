@@ -40,9 +40,11 @@ from supervisor_middleware.supervisor.envoy_config import (
     UnixAddress,
 )
 from supervisor_middleware.supervisor.ext_proc import ExtProcServer, Processor, RequestIdentity
-from supervisor_middleware.supervisor.keeper import Keeper, Surroundings
+from supervisor_middleware.supervisor.keeper import Keeper
+from supervisor_middleware.supervisor.keeping import Surroundings
 from supervisor_middleware.supervisor.persistence import Persistence
 from supervisor_middleware.supervisor.preparation import Preparer
+from supervisor_middleware.supervisor.record import Defect
 from supervisor_middleware.supervisor.runtime import Evaluator, Runtime
 from supervisor_middleware.supervisor.store import Store, open_store
 from supervisor_middleware.supervisor.subscriber import Operator, Subscriber
@@ -184,6 +186,8 @@ class _Supervisor:
         metrics.waiting.set(self._keeper.is_waiting)
         metrics.connected.set(self._subscriber.is_connected)
         metrics.saved.set(self._persistence.is_saved)
+        for defect in Defect:
+            metrics.state_defect.labels(defect.value).set(defect is self._keeper.defect)
         return metrics.render()
 
 

@@ -86,6 +86,7 @@ class ChangeKind(StrEnum):
     GENERATION_ACTIVATED = "generation_activated"
     GENERATION_REJECTED = "generation_rejected"
     GENERATION_WAITING = "generation_waiting"
+    STATE_DEFECTIVE = "state_defective"
     CREDENTIALS_ISSUED = "credentials_issued"
     CREDENTIALS_ROTATED = "credentials_rotated"
     TRUST_BUNDLE_CHANGED = "trust_bundle_changed"

@@ -79,6 +79,7 @@ _DRIFTED: Final = _State(99, "Drifted", 2, "Failure", Severity.MEDIUM)
 _LOST: Final = _State(1, "Disabled", 1, "Success", Severity.LOW)
 _MISSING: Final = _State(99, "Missing", 2, "Failure", Severity.HIGH)
 _WAITING: Final = _State(99, "Waiting", 99, "Waiting", Severity.LOW)
+_DEFECTIVE: Final = _State(99, "Defective", 2, "Failure", Severity.HIGH)
 _STATES: Final = {
     ChangeKind.REGISTRATION_ACCEPTED: _ENABLED,
     ChangeKind.REGISTRATION_REJECTED: _REJECTED,
@@ -90,6 +91,7 @@ _STATES: Final = {
     ChangeKind.GENERATION_ACTIVATED: _ENABLED,
     ChangeKind.GENERATION_REJECTED: _REJECTED,
     ChangeKind.GENERATION_WAITING: _WAITING,
+    ChangeKind.STATE_DEFECTIVE: _DEFECTIVE,
     ChangeKind.CREDENTIALS_ISSUED: _ENABLED,
     ChangeKind.CREDENTIALS_ROTATED: _ENABLED,
     ChangeKind.TRUST_BUNDLE_CHANGED: _ENABLED,

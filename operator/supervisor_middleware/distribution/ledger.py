@@ -77,7 +77,8 @@ class Record:
     """One supervisor. `services` are the names of those it sees as not ready.
 
     `incapable` are those of them that answer, and lack something; `reasons` are why it rejected what it was offered
-    last; `since` is when the state was reached. Of one that is gone only its refusals are known.
+    last; `defect` is what was wrong with its last-known-good when it started, until it has saved another; `since` is
+    when the state was reached. Of one that is gone only its refusals are known.
     """
 
     key: str
@@ -90,6 +91,7 @@ class Record:
     incapable: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     trust_bundle: str = ""
+    defect: str = ""
     connected_since: datetime | None = None
     since: datetime | None = None
 

@@ -29,6 +29,7 @@ def record_of(key: str, hello: pb.Hello) -> Record:
         active=_digest(hello.active_digest),
         rejected=tuple(filter(None, map(_digest, hello.rejected_digests[-MAX_REFUSALS:]))),
         trust_bundle=_digest(hello.trust_bundle_digest),
+        defect=_defect(hello.state_defect),
     )
 
 
@@ -68,6 +69,13 @@ def _reasons(numbers: Iterable[int]) -> tuple[str, ...]:
     known = pb.RejectionReason.values()
     names = (pb.RejectionReason.Name(n if n in known else 0) for n in numbers)  # type: ignore[arg-type]
     return tuple(dict.fromkeys(n.removeprefix("REJECTION_REASON_").lower() for n in names))
+
+
+def _defect(number: int) -> str:
+    """What is wrong as an enumeration names it; nothing for nothing, and for what this version does not know."""
+    if not number or number not in pb.StateDefect.values():
+        return ""
+    return pb.StateDefect.Name(number).removeprefix("STATE_DEFECT_").lower()  # type: ignore[arg-type]
 
 
 def _digest(text: str) -> str:

@@ -8,6 +8,7 @@ from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.model.canonical import short
 from supervisor_middleware.supervisor.activation import Refusal
 from supervisor_middleware.supervisor.capability import ServiceState
+from supervisor_middleware.supervisor.record import Defect
 from supervisor_middleware.supervisor.reports import (
     Accepted,
     Active,
@@ -34,6 +35,11 @@ class Announcer:
     def state(self) -> tuple[StateReport, ...]:
         """What a new stream says after its hello."""
         return tuple(r for r in (self._active, self._waiting) if r is not None)
+
+    def defective(self, defect: Defect) -> None:
+        """What is on disk is not used."""
+        self._audit(Changed(kind=ChangeKind.STATE_DEFECTIVE, subject=self._subject, reason=defect.value))
+        _log.error("starting without last-known-good: what is on disk cannot be used", defect=defect.value)
 
     def refused(self, refusal: Refusal) -> None:
         """An offer is refused for the first time."""

@@ -11,15 +11,11 @@ what the operator was last told; it offers the new one again. A disk that takes 
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final, Protocol
-
-import structlog
+from typing import Final
 
 from supervisor_middleware.model.generation import Generation, Rank
-from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import (
     NOTHING_HELD,
     Candidate,
@@ -28,12 +24,12 @@ from supervisor_middleware.supervisor.activation import (
     Refusal,
     examine,
 )
-from supervisor_middleware.supervisor.announcements import Announcer
-from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of, jittered, unless
+from supervisor_middleware.supervisor.keeping import Surroundings
+from supervisor_middleware.supervisor.pacing import Backoff, first_of, jittered, unless
 from supervisor_middleware.supervisor.preparation import is_settled
-from supervisor_middleware.supervisor.record import Record
+from supervisor_middleware.supervisor.record import Defect, Record
 from supervisor_middleware.supervisor.reports import Hello
-from supervisor_middleware.supervisor.runtime import Prepared, Runtime
+from supervisor_middleware.supervisor.runtime import Prepared
 from supervisor_middleware.supervisor.store import Loaded
 from supervisor_middleware.supervisor.waiting import NOT_WAITING, Activate, Wait, Waits, decide, waits_of
 
@@ -41,44 +37,6 @@ RETRY_MAX: Final = 10.0
 """Longest pause, in seconds, between two attempts at a missing service."""
 LOOK_INTERVAL: Final = 5.0
 """Seconds between two looks at whether connected services are still reachable."""
-
-_log = structlog.get_logger(__name__)
-
-
-class Preparation(Protocol):
-    """How a candidate becomes runnable (`preparation.Preparer`)."""
-
-    async def prepare(
-        self,
-        candidate: Candidate,
-        *,
-        credentials: Credentials | None,
-        running: Prepared | None = None,
-        attempt: Prepared | None = None,
-    ) -> Prepared:
-        """The candidate, connected as far as that goes."""
-
-
-class Saving(Protocol):
-    """Where last-known-good goes (`persistence.Persistence`)."""
-
-    async def save(self, record: Record) -> None:
-        """Keep it, now or as soon as the disk allows; never fails, never takes long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a keeper works with. `version` is the software's."""
-
-    runtime: Runtime
-    preparation: Preparation
-    saving: Saving
-    credentials: Watched[Credentials | None]
-    trust_bundle_digest: Callable[[], str]
-    announcer: Announcer
-    clock: Clock
-    random: Random
-    version: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,6 +60,7 @@ class Keeper:
         self._offered: OfferedGeneration | None = None
         self._news = asyncio.Event()
         self._is_unsaved = False
+        self._defect: Defect | None = None
         self._pending: _Pending | None = None
         self._backoff = Backoff(random=surroundings.random, longest=RETRY_MAX)
 
@@ -115,6 +74,11 @@ class Keeper:
         """Whether last-known-good is served while a newer candidate waits for a service."""
         return self._pending is not None
 
+    @property
+    def defect(self) -> Defect | None:
+        """Why what was on disk was not used at the start; None: it was, or there is something new."""
+        return self._defect
+
     def hello(self) -> Hello:
         """Where this supervisor stands, for the beginning of a stream."""
         running = self._with.runtime.current
@@ -124,6 +88,7 @@ class Keeper:
             rejected_digests=tuple(r.digest for r in self._held.refusals),
             trust_bundle_digest=self._with.trust_bundle_digest(),
             version=self._with.version,
+            defect=self._defect,
         )
 
     def offer(self, offered: OfferedGeneration) -> None:
@@ -141,8 +106,9 @@ class Keeper:
 
     async def restore(self, loaded: Loaded) -> None:
         """Serve what is on disk, before any contact with the operator. Services that are down follow `on_error`."""
+        self._defect = loaded.defect
         if loaded.defect is not None:
-            _log.error("starting without last-known-good: what is on disk cannot be used", defect=loaded.defect.value)
+            self._with.announcer.defective(loaded.defect)
         if (record := loaded.record) is None:
             return
         # Another version may run what that one could not.
@@ -180,7 +146,7 @@ class Keeper:
         """Also after a restart nobody who led before is believed."""
         if self._is_unsaved:
             self._is_unsaved = False
-            await self._with.saving.save(self._record())
+            await self._save()
 
     async def _refuse(self, refusal: Refusal) -> None:
         if refusal in self._held.refusals:
@@ -189,7 +155,7 @@ class Keeper:
         self._with.announcer.refused(refusal)
         self._held = self._held.refused(refusal)
         if refusal.is_about_content:
-            await self._with.saving.save(self._record())
+            await self._save()
 
     async def _take(self, candidate: Candidate) -> None:
         self._held = replace(self._held, rank=candidate.rank)
@@ -197,7 +163,7 @@ class Keeper:
         digest = candidate.sealed.digest
         if running is not None and running.digest == digest:
             self._drop_pending()
-            await self._with.saving.save(self._record())
+            await self._save()
             self._with.announcer.active_again(digest, running.reports())
         elif pending is not None and pending.candidate.sealed.digest == digest:
             pending.candidate = candidate
@@ -261,7 +227,7 @@ class Keeper:
         self._with.runtime.swap(prepared)
         announcer.serving(prepared.digest)
         self._backoff.reset()
-        await self._with.saving.save(self._record())
+        await self._save()
         announcer.active(prepared.digest, prepared.reports())
 
     async def _prepared(
@@ -290,11 +256,14 @@ class Keeper:
             self._pending = None
             self._with.announcer.wait_is_over()
 
-    def _record(self) -> Record:
-        running = self._with.runtime.current
-        return Record(
+    async def _save(self) -> None:
+        running, saving = self._with.runtime.current, self._with.saving
+        record = Record(
             sealed=None if running is None else running.candidate.sealed,
             held=self._held,
             trust_bundle_digest=self._with.trust_bundle_digest(),
             version=self._with.version,
         )
+        await saving.save(record)
+        if record.sealed is not None and saving.is_saved:
+            self._defect = None

@@ -7,6 +7,7 @@ from typing import Final, assert_never
 from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.supervisor.activation import OfferedGeneration, RejectionReason
 from supervisor_middleware.supervisor.capability import ServiceState
+from supervisor_middleware.supervisor.record import Defect
 from supervisor_middleware.supervisor.reports import (
     Accepted,
     Active,
@@ -29,6 +30,14 @@ _REASONS: Final[Mapping[RejectionReason, pb.RejectionReason.ValueType]] = {
     RejectionReason.UNSUPPORTED: pb.REJECTION_REASON_UNSUPPORTED,
     RejectionReason.STALE: pb.REJECTION_REASON_STALE,
     RejectionReason.TRUST_BUNDLE_INVALID: pb.REJECTION_REASON_TRUST_BUNDLE_INVALID,
+}
+_DEFECTS: Final[Mapping[Defect, pb.StateDefect.ValueType]] = {
+    Defect.TRUNCATED: pb.STATE_DEFECT_TRUNCATED,
+    Defect.CORRUPT: pb.STATE_DEFECT_CORRUPT,
+    Defect.FOREIGN: pb.STATE_DEFECT_FOREIGN,
+    Defect.UNSUPPORTED: pb.STATE_DEFECT_UNSUPPORTED,
+    Defect.UNREADABLE: pb.STATE_DEFECT_UNREADABLE,
+    Defect.UNSAFE: pb.STATE_DEFECT_UNSAFE,
 }
 
 
@@ -90,6 +99,7 @@ def _hello(hello: Hello) -> pb.Hello:
         rejected_digests=hello.rejected_digests,
         trust_bundle_digest=hello.trust_bundle_digest,
         version=hello.version,
+        state_defect=pb.STATE_DEFECT_UNSPECIFIED if hello.defect is None else _DEFECTS[hello.defect],
     )
 
 

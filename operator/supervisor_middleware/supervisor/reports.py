@@ -10,6 +10,7 @@ from typing import TypeAlias
 from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.supervisor.activation import RejectionReason
 from supervisor_middleware.supervisor.capability import ServiceState
+from supervisor_middleware.supervisor.record import Defect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +23,17 @@ class ServiceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """First on every stream: where this supervisor stands. `active_digest` empty: never configured."""
+    """First on every stream: where this supervisor stands. `active_digest` empty: never configured.
+
+    `defect` is why it started without last-known-good, until it has saved a generation again.
+    """
 
     active_digest: str
     rank: Rank
     rejected_digests: tuple[str, ...]
     trust_bundle_digest: str
     version: str
+    defect: Defect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1supervisor_middleware/wire/gen/distribution.proto\x12+supervisor_middleware.distribution.v1alpha1\"/\n\rEnrollRequest\x12\x0f\n\x07\x63sr_pem\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\t\"O\n\x0e\x45nrollResponse\x12\x1d\n\x15\x63\x65rtificate_chain_pem\x18\x01 \x01(\x0c\x12\x18\n\x10trust_bundle_pem\x18\x02 \x01(\x0cJ\x04\x08\x03\x10\x04\"\x1f\n\x0cRenewRequest\x12\x0f\n\x07\x63sr_pem\x18\x01 \x01(\x0c\"\x90\x01\n\x0fGenerationOffer\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x18\n\x10trust_bundle_pem\x18\x06 \x01(\x0c\x12\x1b\n\x13trust_bundle_digest\x18\x07 \x01(\tJ\x04\x08\x05\x10\x06\"\x8a\x03\n\x10SupervisorReport\x12\x43\n\x05hello\x18\x01 \x01(\x0b\x32\x32.supervisor_middleware.distribution.v1alpha1.HelloH\x00\x12I\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32\x35.supervisor_middleware.distribution.v1alpha1.AcceptedH\x00\x12I\n\x08rejected\x18\x03 \x01(\x0b\x32\x35.supervisor_middleware.distribution.v1alpha1.RejectedH\x00\x12J\n\tnot_ready\x18\x04 \x01(\x0b\x32\x35.supervisor_middleware.distribution.v1alpha1.NotReadyH\x00\x12\x45\n\x06\x61\x63tive\x18\x05 \x01(\x0b\x32\x33.supervisor_middleware.distribution.v1alpha1.ActiveH\x00\x42\x08\n\x06report\"\x87\x01\n\x05Hello\x12\x15\n\ractive_digest\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x18\n\x10rejected_digests\x18\x04 \x03(\t\x12\x1b\n\x13trust_bundle_digest\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x1a\n\x08\x41\x63\x63\x65pted\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"i\n\x08Rejected\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12M\n\x07reasons\x18\x02 \x03(\x0e\x32<.supervisor_middleware.distribution.v1alpha1.RejectionReason\"m\n\rServiceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12H\n\x05state\x18\x02 \x01(\x0e\x32\x39.supervisor_middleware.distribution.v1alpha1.ServiceStateJ\x04\x08\x03\x10\x04\"h\n\x08NotReady\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12L\n\x08services\x18\x02 \x03(\x0b\x32:.supervisor_middleware.distribution.v1alpha1.ServiceStatus\"f\n\x06\x41\x63tive\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12L\n\x08services\x18\x02 \x03(\x0b\x32:.supervisor_middleware.distribution.v1alpha1.ServiceStatus*\xe2\x01\n\x0fRejectionReason\x12 \n\x1cREJECTION_REASON_UNSPECIFIED\x10\x00\x12$\n REJECTION_REASON_DIGEST_MISMATCH\x10\x01\x12\x1e\n\x1aREJECTION_REASON_MALFORMED\x10\x02\x12 \n\x1cREJECTION_REASON_UNSUPPORTED\x10\x03\x12\x1a\n\x16REJECTION_REASON_STALE\x10\x04\x12)\n%REJECTION_REASON_TRUST_BUNDLE_INVALID\x10\x05*\x82\x01\n\x0cServiceState\x12\x1d\n\x19SERVICE_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13SERVICE_STATE_READY\x10\x01\x12\x1d\n\x19SERVICE_STATE_UNREACHABLE\x10\x02\x12\x1b\n\x17SERVICE_STATE_INCAPABLE\x10\x03\x32\x90\x01\n\nEnrollment\x12\x81\x01\n\x06\x45nroll\x12:.supervisor_middleware.distribution.v1alpha1.EnrollRequest\x1a;.supervisor_middleware.distribution.v1alpha1.EnrollResponse2\x8a\x01\n\x07Renewal\x12\x7f\n\x05Renew\x12\x39.supervisor_middleware.distribution.v1alpha1.RenewRequest\x1a;.supervisor_middleware.distribution.v1alpha1.EnrollResponse2\xa0\x01\n\x13GenerationDiscovery\x12\x88\x01\n\x05Watch\x12=.supervisor_middleware.distribution.v1alpha1.SupervisorReport\x1a<.supervisor_middleware.distribution.v1alpha1.GenerationOffer(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1supervisor_middleware/wire/gen/distribution.proto\x12+supervisor_middleware.distribution.v1alpha1\"/\n\rEnrollRequest\x12\x0f\n\x07\x63sr_pem\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\t\"O\n\x0e\x45nrollResponse\x12\x1d\n\x15\x63\x65rtificate_chain_pem\x18\x01 \x01(\x0c\x12\x18\n\x10trust_bundle_pem\x18\x02 \x01(\x0cJ\x04\x08\x03\x10\x04\"\x1f\n\x0cRenewRequest\x12\x0f\n\x07\x63sr_pem\x18\x01 \x01(\x0c\"\x90\x01\n\x0fGenerationOffer\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x18\n\x10trust_bundle_pem\x18\x06 \x01(\x0c\x12\x1b\n\x13trust_bundle_digest\x18\x07 \x01(\tJ\x04\x08\x05\x10\x06\"\x8a\x03\n\x10SupervisorReport\x12\x43\n\x05hello\x18\x01 \x01(\x0b\x32\x32.supervisor_middleware.distribution.v1alpha1.HelloH\x00\x12I\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32\x35.supervisor_middleware.distribution.v1alpha1.AcceptedH\x00\x12I\n\x08rejected\x18\x03 \x01(\x0b\x32\x35.supervisor_middleware.distribution.v1alpha1.RejectedH\x00\x12J\n\tnot_ready\x18\x04 \x01(\x0b\x32\x35.supervisor_middleware.distribution.v1alpha1.NotReadyH\x00\x12\x45\n\x06\x61\x63tive\x18\x05 \x01(\x0b\x32\x33.supervisor_middleware.distribution.v1alpha1.ActiveH\x00\x42\x08\n\x06report\"\xd7\x01\n\x05Hello\x12\x15\n\ractive_digest\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x18\n\x10rejected_digests\x18\x04 \x03(\t\x12\x1b\n\x13trust_bundle_digest\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12N\n\x0cstate_defect\x18\x07 \x01(\x0e\x32\x38.supervisor_middleware.distribution.v1alpha1.StateDefect\"\x1a\n\x08\x41\x63\x63\x65pted\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"i\n\x08Rejected\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12M\n\x07reasons\x18\x02 \x03(\x0e\x32<.supervisor_middleware.distribution.v1alpha1.RejectionReason\"m\n\rServiceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12H\n\x05state\x18\x02 \x01(\x0e\x32\x39.supervisor_middleware.distribution.v1alpha1.ServiceStateJ\x04\x08\x03\x10\x04\"h\n\x08NotReady\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12L\n\x08services\x18\x02 \x03(\x0b\x32:.supervisor_middleware.distribution.v1alpha1.ServiceStatus\"f\n\x06\x41\x63tive\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12L\n\x08services\x18\x02 \x03(\x0b\x32:.supervisor_middleware.distribution.v1alpha1.ServiceStatus*\xcf\x01\n\x0bStateDefect\x12\x1c\n\x18STATE_DEFECT_UNSPECIFIED\x10\x00\x12\x1a\n\x16STATE_DEFECT_TRUNCATED\x10\x01\x12\x18\n\x14STATE_DEFECT_CORRUPT\x10\x02\x12\x18\n\x14STATE_DEFECT_FOREIGN\x10\x03\x12\x1c\n\x18STATE_DEFECT_UNSUPPORTED\x10\x04\x12\x1b\n\x17STATE_DEFECT_UNREADABLE\x10\x05\x12\x17\n\x13STATE_DEFECT_UNSAFE\x10\x06*\xe2\x01\n\x0fRejectionReason\x12 \n\x1cREJECTION_REASON_UNSPECIFIED\x10\x00\x12$\n REJECTION_REASON_DIGEST_MISMATCH\x10\x01\x12\x1e\n\x1aREJECTION_REASON_MALFORMED\x10\x02\x12 \n\x1cREJECTION_REASON_UNSUPPORTED\x10\x03\x12\x1a\n\x16REJECTION_REASON_STALE\x10\x04\x12)\n%REJECTION_REASON_TRUST_BUNDLE_INVALID\x10\x05*\x82\x01\n\x0cServiceState\x12\x1d\n\x19SERVICE_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13SERVICE_STATE_READY\x10\x01\x12\x1d\n\x19SERVICE_STATE_UNREACHABLE\x10\x02\x12\x1b\n\x17SERVICE_STATE_INCAPABLE\x10\x03\x32\x90\x01\n\nEnrollment\x12\x81\x01\n\x06\x45nroll\x12:.supervisor_middleware.distribution.v1alpha1.EnrollRequest\x1a;.supervisor_middleware.distribution.v1alpha1.EnrollResponse2\x8a\x01\n\x07Renewal\x12\x7f\n\x05Renew\x12\x39.supervisor_middleware.distribution.v1alpha1.RenewRequest\x1a;.supervisor_middleware.distribution.v1alpha1.EnrollResponse2\xa0\x01\n\x13GenerationDiscovery\x12\x88\x01\n\x05Watch\x12=.supervisor_middleware.distribution.v1alpha1.SupervisorReport\x1a<.supervisor_middleware.distribution.v1alpha1.GenerationOffer(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'supervisor_middleware.wire.gen.distribution_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REJECTIONREASON']._serialized_start=1400
-  _globals['_REJECTIONREASON']._serialized_end=1626
-  _globals['_SERVICESTATE']._serialized_start=1629
-  _globals['_SERVICESTATE']._serialized_end=1759
+  _globals['_STATEDEFECT']._serialized_start=1480
+  _globals['_STATEDEFECT']._serialized_end=1687
+  _globals['_REJECTIONREASON']._serialized_start=1690
+  _globals['_REJECTIONREASON']._serialized_end=1916
+  _globals['_SERVICESTATE']._serialized_start=1919
+  _globals['_SERVICESTATE']._serialized_end=2049
   _globals['_ENROLLREQUEST']._serialized_start=98
   _globals['_ENROLLREQUEST']._serialized_end=145
   _globals['_ENROLLRESPONSE']._serialized_start=147
@@ -46,21 +48,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUPERVISORREPORT']._serialized_start=409
   _globals['_SUPERVISORREPORT']._serialized_end=803
   _globals['_HELLO']._serialized_start=806
-  _globals['_HELLO']._serialized_end=941
-  _globals['_ACCEPTED']._serialized_start=943
-  _globals['_ACCEPTED']._serialized_end=969
-  _globals['_REJECTED']._serialized_start=971
-  _globals['_REJECTED']._serialized_end=1076
-  _globals['_SERVICESTATUS']._serialized_start=1078
-  _globals['_SERVICESTATUS']._serialized_end=1187
-  _globals['_NOTREADY']._serialized_start=1189
-  _globals['_NOTREADY']._serialized_end=1293
-  _globals['_ACTIVE']._serialized_start=1295
-  _globals['_ACTIVE']._serialized_end=1397
-  _globals['_ENROLLMENT']._serialized_start=1762
-  _globals['_ENROLLMENT']._serialized_end=1906
-  _globals['_RENEWAL']._serialized_start=1909
-  _globals['_RENEWAL']._serialized_end=2047
-  _globals['_GENERATIONDISCOVERY']._serialized_start=2050
-  _globals['_GENERATIONDISCOVERY']._serialized_end=2210
+  _globals['_HELLO']._serialized_end=1021
+  _globals['_ACCEPTED']._serialized_start=1023
+  _globals['_ACCEPTED']._serialized_end=1049
+  _globals['_REJECTED']._serialized_start=1051
+  _globals['_REJECTED']._serialized_end=1156
+  _globals['_SERVICESTATUS']._serialized_start=1158
+  _globals['_SERVICESTATUS']._serialized_end=1267
+  _globals['_NOTREADY']._serialized_start=1269
+  _globals['_NOTREADY']._serialized_end=1373
+  _globals['_ACTIVE']._serialized_start=1375
+  _globals['_ACTIVE']._serialized_end=1477
+  _globals['_ENROLLMENT']._serialized_start=2052
+  _globals['_ENROLLMENT']._serialized_end=2196
+  _globals['_RENEWAL']._serialized_start=2199
+  _globals['_RENEWAL']._serialized_end=2337
+  _globals['_GENERATIONDISCOVERY']._serialized_start=2340
+  _globals['_GENERATIONDISCOVERY']._serialized_end=2500
 # @@protoc_insertion_point(module_scope)

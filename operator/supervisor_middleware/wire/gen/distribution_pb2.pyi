@@ -19,6 +19,31 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _StateDefect:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StateDefectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateDefect.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STATE_DEFECT_UNSPECIFIED: _StateDefect.ValueType  # 0
+    STATE_DEFECT_TRUNCATED: _StateDefect.ValueType  # 1
+    STATE_DEFECT_CORRUPT: _StateDefect.ValueType  # 2
+    STATE_DEFECT_FOREIGN: _StateDefect.ValueType  # 3
+    STATE_DEFECT_UNSUPPORTED: _StateDefect.ValueType  # 4
+    STATE_DEFECT_UNREADABLE: _StateDefect.ValueType  # 5
+    STATE_DEFECT_UNSAFE: _StateDefect.ValueType  # 6
+
+class StateDefect(_StateDefect, metaclass=_StateDefectEnumTypeWrapper): ...
+
+STATE_DEFECT_UNSPECIFIED: StateDefect.ValueType  # 0
+STATE_DEFECT_TRUNCATED: StateDefect.ValueType  # 1
+STATE_DEFECT_CORRUPT: StateDefect.ValueType  # 2
+STATE_DEFECT_FOREIGN: StateDefect.ValueType  # 3
+STATE_DEFECT_UNSUPPORTED: StateDefect.ValueType  # 4
+STATE_DEFECT_UNREADABLE: StateDefect.ValueType  # 5
+STATE_DEFECT_UNSAFE: StateDefect.ValueType  # 6
+Global___StateDefect: _TypeAlias = StateDefect  # noqa: Y015
+
 class _RejectionReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -226,12 +251,15 @@ class Hello(_message.Message):
     REJECTED_DIGESTS_FIELD_NUMBER: _builtins.int
     TRUST_BUNDLE_DIGEST_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    STATE_DEFECT_FIELD_NUMBER: _builtins.int
     active_digest: _builtins.str
     """Empty: never configured."""
     epoch: _builtins.int
     sequence: _builtins.int
     trust_bundle_digest: _builtins.str
     version: _builtins.str
+    state_defect: Global___StateDefect.ValueType
+    """Why last-known-good was not used when this supervisor started; until it has saved a generation again."""
     @_builtins.property
     def rejected_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -243,10 +271,11 @@ class Hello(_message.Message):
         rejected_digests: _abc.Iterable[_builtins.str] | None = ...,
         trust_bundle_digest: _builtins.str = ...,
         version: _builtins.str = ...,
+        state_defect: Global___StateDefect.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_digest", b"active_digest", "epoch", b"epoch", "rejected_digests", b"rejected_digests", "sequence", b"sequence", "trust_bundle_digest", b"trust_bundle_digest", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_digest", b"active_digest", "epoch", b"epoch", "rejected_digests", b"rejected_digests", "sequence", b"sequence", "state_defect", b"state_defect", "trust_bundle_digest", b"trust_bundle_digest", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
