@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -90,6 +91,11 @@ class Rig:
         self.service = self.process("service", "serve", "terms", "--address", f"127.0.0.1:{self.service_port}")
         self.write("registration.yaml", REGISTRATION.format(port=self.service_port))
         self.write("policy.yaml", POLICY)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a command that is to find what runs here."""
+        return {**os.environ, **self._ports}
 
     def process(self, name: str, *arguments: str | Path, **environment: str) -> Process:
         process = Process(

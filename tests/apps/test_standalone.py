@@ -18,6 +18,7 @@ from tests.apps.rig import (
     KEY,
     NAMESPACE,
     POLICY,
+    SANDBOX,
     SECRET,
     Rig,
     Supervised,
@@ -200,6 +201,7 @@ def test_a_supervisor_says_how_it_stands(rig: Rig) -> None:
 def test_a_join_token_is_for_one_supervisor_and_once(rig: Rig) -> None:
     token = rig.token("agent")
     rig.run(rig.supervisor("agent", token=token))
+    rig.write("sandbox-other.yaml", SANDBOX.format(name="other"))
     thief, late = rig.supervisor("thief", token=rig.token("other")), rig.supervisor("late", token=token)
     thief.process.start()
     late.process.start()
