@@ -147,6 +147,11 @@ def test_reasons_are_told_of_what_is_rejected_now_and_of_nothing_before() -> Non
     assert not told(a_standing(record, desired=B)).rejection_reasons
 
 
+def test_what_was_wrong_with_a_supervisors_state_is_told() -> None:
+    assert told(a_standing(a_record(defect="corrupt"))).state_defect == distribution.STATE_DEFECT_CORRUPT
+    assert told(a_standing(a_record())).state_defect == distribution.STATE_DEFECT_UNSPECIFIED
+
+
 def test_an_old_trust_bundle_is_told() -> None:
     outdated = told(a_standing(a_record(trust_bundle=f"sha256:{'e' * 64}")))
     assert outdated.trust_bundle == pb.TRUST_BUNDLE_STATE_OUTDATED

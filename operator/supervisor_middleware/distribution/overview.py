@@ -215,6 +215,7 @@ def _connected(record: Record, *, stand: Stand, trust_bundle: str) -> pb.Supervi
         services=(_service(name, record) for name in record.services),
         connected_since=_stamp(record.connected_since),
         version=record.version,
+        state_defect=distribution.StateDefect.Value(f"STATE_DEFECT_{(record.defect or 'unspecified').upper()}"),
         trust_bundle=pb.TRUST_BUNDLE_STATE_CURRENT if is_current else pb.TRUST_BUNDLE_STATE_OUTDATED,
     )
 

@@ -31,7 +31,9 @@ def why(supervisor: pb.Supervisor) -> str:
     """What people should know besides the state; empty if nothing."""
     services = (f"{s.name} {_service_state(s).lower()}" for s in supervisor.services)
     outdated = (_OUTDATED,) if supervisor.trust_bundle == pb.TRUST_BUNDLE_STATE_OUTDATED else ()
-    return ", ".join((*_reasons(supervisor), *services, *outdated))
+    defect = _defect(supervisor)
+    state = () if defect is None else (f"started without last-known-good ({defect})",)
+    return ", ".join((*_reasons(supervisor), *services, *outdated, *state))
 
 
 def is_good(answer: pb.SupervisorList) -> bool:
@@ -87,6 +89,7 @@ def plain_supervisor(supervisor: pb.Supervisor) -> dict[str, Any]:
         "connectedSince": _time(s, "connected_since"),
         "reconnects": s.reconnects,
         "version": s.version or None,
+        "stateDefect": _defect(s),
         "trustBundle": _known(pb.TrustBundleState.Name(s.trust_bundle), "TRUST_BUNDLE_STATE_"),
         "certificate": {"expiresAt": _time(s, "certificate_expires_at"), "issuer": s.certificate_issuer or None},
     }
@@ -121,6 +124,10 @@ def plain_unknown(reason: str) -> dict[str, Any]:
 def _reasons(supervisor: pb.Supervisor) -> Iterator[str]:
     for reason in supervisor.rejection_reasons:
         yield _camel(distribution.RejectionReason.Name(reason), "REJECTION_REASON_")
+
+
+def _defect(supervisor: pb.Supervisor) -> str | None:
+    return _known(distribution.StateDefect.Name(supervisor.state_defect), "STATE_DEFECT_")
 
 
 def _service_state(service: distribution.ServiceStatus) -> str:

@@ -293,6 +293,7 @@ class Supervisor(_message.Message):
     TRUST_BUNDLE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CERTIFICATE_ISSUER_FIELD_NUMBER: _builtins.int
+    STATE_DEFECT_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     sandbox: _builtins.str
     pod: _builtins.str
@@ -309,6 +310,8 @@ class Supervisor(_message.Message):
     trust_bundle: Global___TrustBundleState.ValueType
     certificate_issuer: _builtins.str
     """Key identifier, in hex, of the root that issued that certificate."""
+    state_defect: _distribution_pb2.StateDefect.ValueType
+    """What was wrong with its last-known-good when it started; until it has saved a generation again."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """When it reached that state, if that was while this operator led."""
@@ -347,10 +350,11 @@ class Supervisor(_message.Message):
         trust_bundle: Global___TrustBundleState.ValueType = ...,
         certificate_expires_at: _timestamp_pb2.Timestamp | None = ...,
         certificate_issuer: _builtins.str = ...,
+        state_defect: _distribution_pb2.StateDefect.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected_since", b"connected_since", "desired", b"desired", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_digest", b"active_digest", "certificate_expires_at", b"certificate_expires_at", "certificate_issuer", b"certificate_issuer", "connected_since", b"connected_since", "desired", b"desired", "namespace", b"namespace", "pod", b"pod", "pod_uid", b"pod_uid", "prepared_digest", b"prepared_digest", "reconnects", b"reconnects", "rejection_reasons", b"rejection_reasons", "sandbox", b"sandbox", "services", b"services", "since", b"since", "state", b"state", "trust_bundle", b"trust_bundle", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_digest", b"active_digest", "certificate_expires_at", b"certificate_expires_at", "certificate_issuer", b"certificate_issuer", "connected_since", b"connected_since", "desired", b"desired", "namespace", b"namespace", "pod", b"pod", "pod_uid", b"pod_uid", "prepared_digest", b"prepared_digest", "reconnects", b"reconnects", "rejection_reasons", b"rejection_reasons", "sandbox", b"sandbox", "services", b"services", "since", b"since", "state", b"state", "state_defect", b"state_defect", "trust_bundle", b"trust_bundle", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
