@@ -1,11 +1,16 @@
 """Who gets which certificate and which generation, on a real API server with real pod-bound tokens."""
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from grpc.aio import AioRpcError
 
 from e2e.harness import TRUST_DOMAIN, Installation, a_pod, service_credentials
@@ -107,7 +112,22 @@ async def test_without_a_certificate_nobody_watches(installation: Installation, 
         await _first_offer(installation, None)
 
 
-@pytest.mark.parametrize("flaw", ["another audience", "no audience", "no pod", "no sandbox label", "a deleted pod"])
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        "another audience",
+        "no audience",
+        "no pod",
+        "no sandbox label",
+        "a pod that is being deleted",
+        "a deleted pod",
+        "expired",
+        "signed by another key",
+        "not signed",
+        "another pod's uid",
+        "another namespace's account",
+    ],
+)
 async def test_a_token_that_proves_no_live_sandbox_is_refused(
     installation: Installation, tenants: Tenants, tmp_path: Path, flaw: str
 ) -> None:
@@ -124,13 +144,70 @@ async def test_a_token_that_proves_no_live_sandbox_is_refused(
         case "no sandbox label":
             installation.apply(plain)
             token = _token(installation, namespace, bound_pod="plain")
-        case _:
+        case "a deleted pod":
             installation.apply(a_pod("brief", namespace=namespace, sandbox="brief"))
             token = _token(installation, namespace, bound_pod="brief")
             installation.plane.kubectl("delete", "pod", "brief", "-n", namespace)
+        case "a pod that is being deleted":
+            leaving = a_pod("leaving", namespace=namespace, sandbox="leaving")
+            leaving["metadata"]["finalizers"] = ["example.test/held"]
+            installation.apply(leaving)
+            token = _token(installation, namespace, bound_pod="leaving")
+            installation.plane.kubectl("delete", "pod", "leaving", "-n", namespace, "--wait=false")
+        case _:
+            token = _forged(installation, _token(installation, namespace, bound_pod="agent-0"), flaw=flaw)
     with pytest.raises(TokenRefused):
         await _enroller(installation, tmp_path, token=token, owner=namespace).enroll(attempt=0)
     assert token not in installation.operator.log.read_text()
+    if flaw == "a pod that is being deleted":
+        patch = '{"metadata":{"finalizers":null}}'
+        installation.plane.kubectl("patch", "pod", "leaving", "-n", namespace, "--type=merge", "-p", patch)
+
+
+def _forged(installation: Installation, token: str, *, flaw: str) -> str:
+    """A token that says more than its bearer was given, or for longer."""
+    header, claims = (json.loads(_decoded(part)) for part in token.split(".")[:2])
+    bound = claims["kubernetes.io"]
+    key = load_pem_private_key((installation.plane.directory / "pki" / "service-accounts.key").read_bytes(), None)
+    match flaw:
+        case "expired":
+            claims |= {"iat": claims["iat"] - 7200, "nbf": claims["nbf"] - 7200, "exp": claims["iat"] - 3600}
+        case "signed by another key":
+            key = ec.generate_private_key(ec.SECP256R1())
+        case "not signed":
+            header["alg"] = "none"
+        case "another pod's uid":
+            bound["pod"]["uid"] = "00000000-0000-0000-0000-000000000000"
+        case "another namespace's account":
+            claims["sub"] = "system:serviceaccount:kube-system:default"
+            bound["namespace"] = "kube-system"
+        case _:
+            raise AssertionError(flaw)
+    signed = ".".join(_encoded(json.dumps(part).encode()) for part in (header, claims))
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    r, s = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{signed}.{'' if flaw == 'not signed' else _encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+async def test_a_forger_who_holds_the_clusters_own_key_would_get_in(
+    installation: Installation, tenants: Tenants, tmp_path: Path
+) -> None:
+    """What is wrong with the forged tokens above is their flaw, not how they are made."""
+    token = _token(installation, tenants.red, bound_pod="agent-0")
+    header, claims, _ = token.split(".")
+    key = load_pem_private_key((installation.plane.directory / "pki" / "service-accounts.key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    r, s = decode_dss_signature(key.sign(f"{header}.{claims}".encode(), ec.ECDSA(hashes.SHA256())))
+    token = f"{header}.{claims}.{_encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+    assert await _enroller(installation, tmp_path, token=token, owner=tenants.red).enroll(attempt=0)
 
 
 async def test_a_stranger_to_the_trust_bundle_is_shown_no_token(
