@@ -1,6 +1,6 @@
 """A standalone control plane, one supervisor with Envoy, and traffic: what a drill without a cluster stands on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,9 +35,9 @@ def a_registration(endpoint: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def a_policy(mark: int, *, namespace: str = NAMESPACE, filler: int = 0) -> dict[str, Any]:
-    """One whose every stage says `mark`; `filler` bytes in each make it large."""
-    config = {"mark": str(mark), **({"filler": "x" * filler} if filler else {})}
+def a_policy(mark: int, *, namespace: str = NAMESPACE, filler: str = "") -> dict[str, Any]:
+    """One whose every stage says `mark`; a `filler` in each makes it large."""
+    config = {"mark": str(mark), **({"filler": filler} if filler else {})}
     return {
         "apiVersion": API_VERSION,
         "kind": "SandboxPolicy",
@@ -67,12 +67,11 @@ class Drill:
     mark: int = 0
     published: set[str] = field(default_factory=set)
 
-    def publish(self, *, filler: int = 0) -> str:
+    def publish(self, policy: Callable[[int], Mapping[str, Any]] | None = None) -> None:
         """Write the next generation's policy, and nothing more."""
         self.mark += 1
         self.published.add(str(self.mark))
-        self.rig.write("policy.yaml", yaml.safe_dump(a_policy(self.mark, filler=filler)))
-        return str(self.mark)
+        self.rig.write("policy.yaml", yaml.safe_dump((policy or a_policy)(self.mark)))
 
     def start(self) -> None:
         """Everything runs, and the first generation is served."""
@@ -89,9 +88,9 @@ class Drill:
         """Until clients see what was published last."""
         self.rig.until(f"generation {self.mark} judges", lambda: load.newest() == str(self.mark), seconds=PATIENCE)
 
-    def roll(self, load: Load) -> None:
+    def roll(self, load: Load, policy: Callable[[int], Mapping[str, Any]] | None = None) -> None:
         """One generation more, all the way to the clients."""
-        self.publish()
+        self.publish(policy)
         self.await_served(load)
 
     def await_answers(self, load: Load, count: int) -> None:

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from supervisor_middleware.cli.processes import Process
 from tests.apps.rig import probe
-from tests.drills.drill import KILLED, Drill
+from tests.drills.drill import KILLED, Drill, a_policy
 
-_FILLER = 60_000
+_LARGE = partial(a_policy, filler="x" * 60_000)
 _HITS = 2
 _ROUNDS = 12
 _PAUSE = 0.0002
@@ -20,7 +21,7 @@ def test_a_supervisor_killed_while_it_persists_comes_back_with_a_whole_generatio
     with drill.load() as load:
         drill.await_served(load)
         for _ in range(_ROUNDS):
-            drill.publish(filler=_FILLER)
+            drill.publish(_LARGE)
             _kill_at_write(drill.agent.process, folder, number=1)
             drill.supervisor_was_killed(load)
             hits += any(_half_written(folder))
@@ -39,7 +40,7 @@ def test_a_control_plane_killed_while_it_publishes_leaves_every_request_to_one_g
     with drill.load() as load:
         drill.await_served(load)
         for number in (1, 2, 4):
-            drill.publish(filler=_FILLER)
+            drill.publish(_LARGE)
             _kill_at_write(drill.rig.control, drill.rig.state, number=number)
             drill.await_answers(load, 5)
             drill.rig.control.start()
