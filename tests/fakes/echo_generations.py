@@ -1,5 +1,6 @@
 """Generations for an `EchoService`, and the authority under which its tests live. Real time: TLS has its own clock."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
@@ -16,6 +17,7 @@ AUTHORITY: Final = an_authority(now=datetime.now(UTC) - timedelta(days=1))
 STRANGER: Final = an_authority(now=datetime.now(UTC) - timedelta(days=1))
 SERVICE: Final = AUTHORITY.issue_server(ip_addresses=[ip_address("127.0.0.1")], now=datetime.now(UTC))
 FAR: Final = timedelta(seconds=2)
+MARK: Final = "x-openshell-middleware-mark-"
 
 
 def a_service(
@@ -36,6 +38,18 @@ def a_service(
 
 def echo_stage(key: str, mark: str, *, service: str = "echo", on_error: OnError = OnError.FAIL_CLOSED) -> Stage:
     return stage(key, binding=BINDING, service=service, config={"generation": mark}, on_error=on_error, timeout=FAR)
+
+
+def marking(mark: str, *services: Service) -> Generation:
+    """One stage on each service, which writes `mark` into a header named like the service."""
+    stages = tuple(
+        replace(
+            echo_stage(service.name, mark, service=service.name),
+            config={"generation": mark, "header": f"{MARK}{service.name}"},
+        )
+        for service in services
+    )
+    return Generation(stages=stages, services=services)
 
 
 def a_generation(mark: str, *services: Service) -> Generation:

@@ -3,17 +3,18 @@
     async with EchoService.serving(credentials, clients=bundle) as service:
         service.port, service.described, service.peers
 
-Bytes in, bytes out, over mutual TLS; `manifest` None makes `Describe` fail, `answers` cleared makes it hang.
+Bytes in, bytes out, over mutual TLS; `manifest` None makes `Describe` fail, `answers` cleared makes it hang. A config
+with a `header` has the answer write what else it says into that header.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import grpc
 import grpc.aio
 
-from supervisor_middleware.model.evaluation import Decision, Result
+from supervisor_middleware.model.evaluation import Decision, ExistingHeader, Result, WriteHeader
 from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Operation, Phase
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.wire.codec import METHODS, SERVICE, decode_evaluation, encode_manifest, encode_result
@@ -35,6 +36,8 @@ def echo_manifest(*bindings: Binding) -> Manifest:
 class EchoService:
     def __init__(self) -> None:
         self.manifest: Manifest | None = echo_manifest()
+        self.by_turns: Iterator[Manifest] | None = None
+        """What is answered to `Describe` in place of `manifest`, one after the other."""
         self.described = 0
         self.peers: set[str] = set()
         self.port = 0
@@ -66,13 +69,18 @@ class EchoService:
         self.described += 1
         await self.answers.wait()
         self.peers.add(context.peer())
-        if self.manifest is None:
+        manifest = self.manifest if self.by_turns is None else next(self.by_turns)
+        if manifest is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "rolling")
             raise AssertionError
-        return encode_manifest(self.manifest)
+        return encode_manifest(manifest)
 
     async def _evaluate(self, request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         self.peers.add(context.peer())
         evaluation = decode_evaluation(Dialect.RFC0009, request)
-        result = Result(decision=Decision.ALLOW, metadata={"generation": str(evaluation.config["generation"])})
+        mark, name = str(evaluation.config["generation"]), evaluation.config.get("header")
+        header = WriteHeader(name=str(name), value=mark, on_existing=ExistingHeader.APPEND)
+        result = Result(
+            decision=Decision.ALLOW, metadata={"generation": mark}, mutations=() if name is None else (header,)
+        )
         return encode_result(Dialect.RFC0009, result)

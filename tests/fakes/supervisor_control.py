@@ -6,7 +6,6 @@ async with a_supervisor(folder, operator) as supervisor:
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,7 +72,7 @@ class RunningSupervisor:
                 preparation=Preparer(
                     pool=self.pool,
                     describer=GrpcDescriber(),
-                    evaluator=Evaluator(builtins={}, clock=time.monotonic),
+                    evaluator=Evaluator(builtins={}, clock=self.clock.monotonic),
                 ),
                 saving=self.persistence,
                 credentials=self.identity.credentials,
