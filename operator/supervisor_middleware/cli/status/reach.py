@@ -90,16 +90,18 @@ async def reaching(target: Target, api: "ClusterApi") -> AsyncIterator[Reached]:
         Unreached: it cannot be found, or nothing proves to it who asks.
         InvalidInput: an option is no good.
     """
+    address = target.operator
+    if address is None and _is_in_cluster(target):
+        address = f"{_SERVICE}.{target.operator_namespace}.svc:{_PORT}"
+    pod, port = ("", 0) if address else await _leader(target, api)
     roots = await _roots(target, api)
     token = await _token(target, api)
     trust_domain = target.trust_domain or _trust_domain(roots)
-    if target.operator is not None or _is_in_cluster(target):
-        address = target.operator or f"{_SERVICE}.{target.operator_namespace}.svc:{_PORT}"
+    if address:
         yield Reached(address=address, roots_pem=roots, trust_domain=trust_domain, token=token)
         return
     from supervisor_middleware.sources.cluster_forward import forwarding
 
-    pod, port = await _leader(target, api)
     async with forwarding(api, namespace=target.operator_namespace, pod=pod, port=port) as forwarder:
 
         def problem() -> str:
