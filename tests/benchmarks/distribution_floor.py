@@ -18,10 +18,10 @@ from typing import Any, Final
 import grpc
 from grpc import aio
 
-from supervisor_middleware.distribution.discovery import SERVICE
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
+from tests.benchmarks.distribution_supervisors import SERVICE
 
 _ANSWERS: Final = 2
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor_middleware.cli.main import main
-from supervisor_middleware.distribution.ledger import Event, Ledger, Wish
+from supervisor_middleware.distribution.ledger import Answer, Event, Ledger, Wish
 from supervisor_middleware.distribution.offers import Offers
 
 VARIABLE: Final = "SMW_BENCHMARK_NOTES"
@@ -45,10 +45,10 @@ def _observe(path: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     reported, encode = Ledger.reported, Offers.encode
 
-    def noted(self: Ledger, key: str, event: Event, *, digest: str, **rest: Any) -> Wish | None:
-        if event is Event.ACTIVE:
-            os.write(file, _NOTE.pack(time.monotonic(), 0, digest.encode()))
-        return reported(self, key, event, digest=digest, **rest)
+    def noted(self: Ledger, key: str, answer: Answer, **rest: Any) -> Wish | None:
+        if answer.event is Event.ACTIVE:
+            os.write(file, _NOTE.pack(time.monotonic(), 0, answer.digest.encode()))
+        return reported(self, key, answer, **rest)
 
     def counted(self: Offers, wish: Wish) -> bytes:
         before = self.encodings

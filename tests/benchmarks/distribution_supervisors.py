@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from grpc import aio
 
-from supervisor_middleware.distribution.discovery import SERVICE
 from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credentials import Credentials
@@ -28,7 +27,7 @@ from supervisor_middleware.supervisor.operator_channel import open_operator_chan
 from supervisor_middleware.supervisor.reports import Accepted, Active, Hello
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
-METHOD: Final = f"/{SERVICE}/Watch"
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["GenerationDiscovery"].full_name
 _MAX_LINE: Final = 64 * 1024 * 1024
 
 
@@ -94,7 +93,7 @@ async def _follow(opening: Opening, group: Group, certificate: str, key: str) ->
     )
     async with channel:
         # Bytes as they are: offers of equal bytes are decoded by each, as by real supervisors, reports encoded once.
-        method: Any = channel.stream_stream(METHOD, None, None)
+        method: Any = channel.stream_stream(f"/{SERVICE}/Watch", None, None)
         call = method()
         await call.write(encode_report(hello).SerializeToString())
         active = ""
