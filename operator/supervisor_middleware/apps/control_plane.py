@@ -7,13 +7,14 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import grpc.aio
 import structlog
 
 from supervisor_middleware.apps.clock import utc_now
+from supervisor_middleware.apps.farewells import Farewells
 from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
@@ -48,7 +49,10 @@ _SERVER_OPTIONS: Final = (
     # A second operator on the same port must fail, not share it.
     ("grpc.so_reuseport", 0),
 )
-_DRAIN: Final = 2.0
+_DRAIN: Final = 5.0
+"""Seconds in which a leader that ends well sends its supervisors away, at most; it leads no more by then."""
+_FAREWELLS_A_SECOND: Final = 200.0
+_GRACE: Final = 2.0
 _log = structlog.get_logger(__name__)
 
 
@@ -68,6 +72,7 @@ class Parts:
     epoch: int
     emit: Callable[[Event], None]
     leads: Callable[[], bool] = lambda: True
+    farewells: Farewells = field(default_factory=Farewells)
     stands: Callable[[SandboxIdentity], bool] = lambda _: True
     """Whether somebody who once proved itself may go on, where that is known without asking."""
 
@@ -149,9 +154,16 @@ class ControlPlane:
         try:
             yield server, bound
         finally:
+            await self._end(server)
+
+    async def _end(self, server: grpc.aio.Server) -> None:
+        if not self._parts.leads():
             # Whoever has lost its lease must not serve a moment longer.
             self.discovery.leave()
-            await server.stop(_DRAIN if self._parts.leads() else None)
+            await server.stop(None)
+            return
+        self.discovery.leave_slowly(random=random.random, pace=_FAREWELLS_A_SECOND, at_most=_DRAIN)
+        await self._parts.farewells.add(server.stop(_DRAIN + _GRACE))
 
     async def _serve(self) -> None:
         parts, settings = self._parts, self._settings

@@ -19,6 +19,7 @@ import structlog
 
 from supervisor_middleware.apps.clock import uninterrupted, utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
+from supervisor_middleware.apps.farewells import Farewells
 from supervisor_middleware.apps.fencing import LeadersStore
 from supervisor_middleware.apps.health import Probes, serving_health
 from supervisor_middleware.apps.replica import Replica
@@ -68,6 +69,7 @@ class _Operator:
         self._control_plane: ControlPlane | None = None
         self._webhook: WebhookService | None = None
         self._overtaken_by = 0
+        self._farewells = Farewells()
         self._instance = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._source = ClusterSource(api, metrics=self._metrics, changed=self._request)
         self._authorities = ClusterAuthority(
@@ -98,6 +100,7 @@ class _Operator:
             replica = Replica(settings, namespace=settings.namespace, rotation=stored.rotation, metrics=self._metrics)
             self._replica = replica
             stack.push_async_callback(replica.aclose)
+            stack.push_async_callback(self._farewells.aclose)
             tasks.create_task(replica.identity.keep_fresh(self._sink.emit))
             keeper = RootKeeper(
                 replica=replica, roots=self._authorities, emit=self._sink.emit, rules=rotation_rules(settings)
@@ -138,6 +141,7 @@ class _Operator:
                 epoch=leadership.epoch,
                 emit=self._sink.emit,
                 leads=leadership.is_held,
+                farewells=self._farewells,
             )
         )
         facts = LeaderFacts(

@@ -15,6 +15,7 @@ import structlog
 
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.apps.control_plane import ControlPlane, Parts
+from supervisor_middleware.apps.farewells import Farewells
 from supervisor_middleware.apps.health import Probes, serving_health
 from supervisor_middleware.apps.joins import Joins
 from supervisor_middleware.apps.replica import Replica
@@ -85,6 +86,8 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         await store.publish_bundle(rotation.roots.bundle, namespaces=frozenset())
         replica = Replica(settings, namespace=NAMESPACE, rotation=rotation, metrics=ControlMetrics())
         stack.push_async_callback(replica.aclose)
+        farewells = Farewells()
+        stack.push_async_callback(farewells.aclose)
         joins = Joins(settings.state, snapshot=folder_source.snapshot)
         token = secrets.token_urlsafe(32)
         control_plane = ControlPlane(
@@ -96,6 +99,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
                 access=LocalAccess(token=token),
                 epoch=max(snapshot.highest_epoch + 1, int(time.time())),
                 emit=sink.emit,
+                farewells=farewells,
                 stands=joins.stands,
             )
         )

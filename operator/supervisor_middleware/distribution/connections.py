@@ -1,8 +1,8 @@
 """Ends a peer's connection under gRPC, which has no way to.
 
 A write that is under way cannot be cancelled, and no status can be sent behind it. A peer that answers pings and
-takes no byte would hold an offer in memory until its connection is too old. Its socket is one of this process's: shut down,
-gRPC sees the connection end, and everything on it.
+takes no byte would hold an offer in memory until its connection is too old. Its socket is one of this process's: shut
+down, gRPC sees the connection end, and everything on it.
 """
 
 import os

@@ -142,22 +142,30 @@ class Discovery:
 
         They may come back by the certificate they have, as long as it is believed.
         """
-        old = (stream for key, stream in self._streams.items() if is_old(self.standing(key), issuer=issuer))
-        for stream in tuple(islice(old, at_most)):
-            stream.close(RENEW)
+        old = (key for key in self._streams if key not in spared and is_old(self.standing(key), issuer=issuer))
+        chosen = frozenset(islice(old, at_most))
+        for key in chosen:
+            self._streams[key].close(RENEW)
+        return chosen
 
-    def leave(self, *, within: float = 0, random: Callable[[], float] = lambda: 0.0) -> None:
-        """Say nothing more, and end every stream in the course of so many seconds.
+    def leave(self) -> None:
+        """Say nothing more, and end every stream."""
+        self._is_leaving = True
+        for stream in self._streams.values():
+            stream.close(NOT_LEADING)
+
+    def leave_slowly(self, *, pace: float, at_most: float, random: Callable[[], float]) -> None:
+        """Say nothing more, and end so many streams a second, all of them after `at_most` seconds.
 
         Supervisors look for whoever leads next; all at once they would be a herd.
         """
+        if self._is_leaving:
+            return
         self._is_leaving = True
         loop, streams = asyncio.get_running_loop(), tuple(self._streams.values())
+        step = min(1 / pace, at_most / max(len(streams), 1))
         for number, stream in enumerate(streams):
-            if within:
-                loop.call_later(within * (number + random()) / len(streams), stream.close, NOT_LEADING)
-            else:
-                stream.close(NOT_LEADING)
+            loop.call_later(step * (number + random()), stream.close, NOT_LEADING)
 
     # ---------------------------------------------------------------------------------------------- a supervisor's
 
