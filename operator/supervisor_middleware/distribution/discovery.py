@@ -6,7 +6,7 @@ a sandbox that is gone, or has another name than the certificate says, is closed
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -137,10 +137,10 @@ class Discovery:
                 stream.told = digest
                 stream.put(self._offers.greeting(record.trust_bundle))
 
-    def renew(self, *, issuer: str, at_most: int) -> None:
-        """End streams of those whose certificate is not of the root with this key identifier: they get another one.
+    def renew(self, *, issuer: str, at_most: int, spared: Container[str] = ()) -> frozenset[str]:
+        """End streams of some whose certificate is not of the root with this key identifier; who (by key).
 
-        They may come back by the certificate they have, as long as it is believed.
+        They get another one, and may come back by the one they have, as long as it is believed.
         """
         old = (key for key in self._streams if key not in spared and is_old(self.standing(key), issuer=issuer))
         chosen = frozenset(islice(old, at_most))
