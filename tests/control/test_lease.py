@@ -118,6 +118,14 @@ def test_the_epoch_of_a_deleted_lease_is_remembered() -> None:
     assert acquisition(view, mark="m", unix_seconds=0, highest_epoch=0).epoch == 10
 
 
+def test_a_leader_steps_down_before_an_epoch_that_an_administrator_wrote_and_leads_again_above_it() -> None:
+    raised = observe(LEADING, held_by(ME, epoch=2_000_000_000), now=101.0)
+    assert decide(raised, now=101.0) == TAKEN
+    again = ended(raised)
+    assert decide(again, now=101.0) == Acquire()
+    assert acquisition(again, mark="m", unix_seconds=1_700_000_000, highest_epoch=5).epoch == 2_000_000_001
+
+
 def test_transitions_are_counted() -> None:
     for holder, transitions in ((OTHER, 5), ("", 5), (ME, 4)):
         view = observe(FRESH, held_by(holder), now=0.0)
