@@ -1,21 +1,29 @@
 """Generations are swapped without a pause under load: every request is judged whole, under one of them, or refused."""
 
 import itertools
+import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from supervisor_middleware.model.generation import Generation, Service
+from supervisor_middleware.model.generation import Generation, Rank, Service, seal
+from supervisor_middleware.supervisor.activation import Candidate
+from supervisor_middleware.supervisor.capability import ServiceState
+from supervisor_middleware.supervisor.connections import Pool
+from supervisor_middleware.supervisor.describe import GrpcDescriber
+from supervisor_middleware.supervisor.preparation import Preparer
+from supervisor_middleware.supervisor.runtime import Evaluator, Runtime
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.churn import Churn, churning
 from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_service, marking
 from tests.fakes.echo_service import EchoService, echo_binding, echo_manifest
 from tests.fakes.operator_server import FakeOperator
 from tests.fakes.supervisor_control import a_supervisor, prepare_folder
-from tests.pki.builders import an_identity
+from tests.pki.builders import an_identity, supervisor_credentials
 from tests.waiting import eventually
 
 SWAPS: Final = 100
@@ -74,6 +82,38 @@ async def test_swaps_of_policy_alone_keep_the_connections(tmp_path: Path, operat
         assert churn.problems() == []
         assert (supervisor.pool.opened, [s.described for s in running]) == (2, [1, 1])
         assert [len(s.peers) for s in running] == [1, 1]
+
+
+async def test_channels_of_generations_that_are_gone_are_closed_and_so_are_their_sockets() -> None:
+    """With each swap one service is needed no longer, and another one anew."""
+    async with AsyncExitStack() as stack:
+        services = [a_service(s.port, f"s{n}") for n, s in enumerate(await echoes(stack, 3))]
+        pool, runtime = Pool(), Runtime()
+        stack.push_async_callback(pool.close)
+        stack.callback(runtime.stop)
+        evaluator = Evaluator(builtins={}, clock=time.monotonic)
+        preparer = Preparer(pool=pool, describer=GrpcDescriber(), evaluator=evaluator)
+        credentials = supervisor_credentials(AUTHORITY, now=datetime.now(UTC))
+        most = 0
+        for n in range(3 * SWAPS):
+            candidate = Candidate(sealed=seal(marking(str(n), services[0], services[1 + n % 2])), rank=Rank())
+            prepared = await preparer.prepare(candidate, credentials=credentials, running=runtime.current)
+            assert set(prepared.states().values()) == {ServiceState.READY}
+            runtime.swap(prepared)
+            most = max(most, open_sockets())
+            if n == SWAPS // 10:
+                early = most
+        assert pool.opened == 3 * SWAPS + 1
+        assert most <= early + 4
+        await eventually(lambda: len(pool.keys) == 2)
+
+
+def open_sockets() -> int:
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += str(descriptor.readlink()).startswith("socket:")
+    return found
 
 
 async def test_services_that_go_and_come_back_let_nothing_past(tmp_path: Path, operator: FakeOperator) -> None:

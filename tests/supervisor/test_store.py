@@ -1,4 +1,6 @@
 import errno
+import hashlib
+import json
 import os
 import resource
 import shutil
@@ -17,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_middleware.errors import InvalidInput, Unavailable
-from supervisor_middleware.model.canonical import digest
-from supervisor_middleware.model.generation import Rank, seal
+from supervisor_middleware.model.canonical import canonical, digest
+from supervisor_middleware.model.generation import Rank, Sealed, seal
 from supervisor_middleware.supervisor.activation import Held, Refusal, RejectionReason
 from supervisor_middleware.supervisor.record import Defect, Record, decode, encode
 from supervisor_middleware.supervisor.store import (
@@ -89,13 +91,12 @@ def test_foreign_bytes_never_raise(content: bytes) -> None:
     assert isinstance(decode(CONTENT + b"x" + content, owner=OWNER), Defect)
 
 
-def rewritten(old: bytes, new: bytes) -> bytes:
+def rewritten(old: bytes, new: bytes, *, also: tuple[bytes, bytes] = (b"", b"")) -> bytes:
     """The content with a change that whoever made it also checksummed."""
-    import hashlib
-
     magic, _, rest = CONTENT.split(b"\n", 2)
     assert old in rest
     rest = rest.replace(old, new)
+    rest = rest.replace(*also) if also[0] else rest
     return magic + b"\n" + f"{hashlib.sha256(rest).hexdigest()} {len(rest)}\n".encode() + rest
 
 
@@ -119,15 +120,31 @@ def test_what_is_wrong_is_named(content: bytes, owner: str, defect: Defect) -> N
     assert decode(content, owner=owner) is defect
 
 
-def test_a_generation_of_a_later_schema_is_not_used() -> None:
-    payload = seal(GENERATION).payload
-    later = payload.replace(b'"schemaVersion":2', b'"schemaVersion":3')
-    import hashlib
+def with_payload(payload: bytes) -> bytes:
+    """A record of our own with another payload, digest and checksum right."""
+    sealed = seal(GENERATION)
+    return rewritten(sealed.payload, payload, also=(sealed.digest.encode(), digest(payload).encode()))
 
-    magic, _, rest = CONTENT.split(b"\n", 2)
-    rest = rest.replace(payload, later).replace(digest(payload).encode(), digest(later).encode())
-    content = magic + b"\n" + f"{hashlib.sha256(rest).hexdigest()} {len(rest)}\n".encode() + rest
-    assert decode(content, owner=OWNER) is Defect.UNSUPPORTED
+
+def test_a_generation_of_a_later_schema_is_not_used() -> None:
+    later = seal(GENERATION).payload.replace(b'"schemaVersion":2', b'"schemaVersion":3')
+    assert decode(with_payload(later), owner=OWNER) is Defect.UNSUPPORTED
+
+
+def test_a_generation_of_the_release_before_is_used() -> None:
+    value = json.loads(seal(GENERATION).payload)
+    for service in value["services"]:
+        del service["activationDeadline"]
+    payload = canonical({**value, "schemaVersion": 1, "activationDeadline": "3s"})
+    record = decode(with_payload(payload), owner=OWNER)
+    assert isinstance(record, Record)
+    assert record.sealed == Sealed(generation=GENERATION, payload=payload, digest=digest(payload))
+    assert decode(encode(record, owner=OWNER), owner=OWNER) == record
+
+
+def test_a_generation_of_a_schema_that_never_was_is_not_used() -> None:
+    never = seal(GENERATION).payload.replace(b'"schemaVersion":2', b'"schemaVersion":0')
+    assert decode(with_payload(never), owner=OWNER) is Defect.CORRUPT
 
 
 def test_a_new_store_is_empty_and_private(store: Store, tmp_path: Path) -> None:
