@@ -82,13 +82,17 @@ async def viewing(output: Output, *, out: TextIO, err: TextIO) -> AsyncIterator[
     elif not out.isatty():
         yield Lines(out=out, err=err)
     else:
-        table = Table(Console(file=out, highlight=False, markup=False, emoji=False))
+        terminal = Console(file=out, highlight=False, markup=False, emoji=False)
+        table = Table(terminal)
         ticking = asyncio.create_task(_tick(table))
         try:
             with table.live:
                 yield table
         finally:
             ticking.cancel()
+            if table.is_told:
+                # The alternate screen goes, and what it showed last with it.
+                terminal.print(table.frame())
 
 
 class Table:
@@ -99,7 +103,13 @@ class Table:
         self._answer: pb.SupervisorList | None = None
         self._received = 0.0
         self._problem = ""
-        self.live = Live(console=console, auto_refresh=False, get_renderable=self.frame)
+        # A screen of its own: whatever is drawn in place breaks when the terminal's size changes.
+        self.live = Live(console=console, screen=True, auto_refresh=False, get_renderable=self.frame)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there was an answer."""
+        return self._answer is not None
 
     def show(self, answer: pb.SupervisorList) -> None:
         """The newest answer."""
