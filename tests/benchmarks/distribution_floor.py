@@ -73,8 +73,14 @@ def _a_blob(size: int) -> bytes:
 
 async def _main(authority: Authority) -> None:
     own = authority.issue_operator(namespace="floor", now=datetime.now(UTC))
-    # Supervisors ping more often than gRPC lets them by default.
-    server = aio.server(options=[("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000)])
+    server = aio.server(
+        options=[
+            ("grpc.so_reuseport", 0),
+            # Supervisors ping more often than gRPC lets them by default.
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ("grpc.http2.bdp_probe", 0),
+        ]
+    )
     floor = _Floor()
     method = grpc.stream_stream_rpc_method_handler(floor.watch)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Watch": method}),))

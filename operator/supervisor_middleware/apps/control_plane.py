@@ -42,6 +42,8 @@ _SERVER_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Else data is answered by a ping, to learn how much fits on the way: a quarter of what a small offer costs.
+    ("grpc.http2.bdp_probe", 0),
     # A stream has an age of its own, with jitter, and its end waits for an offer under way. This is for whoever
     # begins another on the same connection: identity is proven at its handshake.
     ("grpc.max_connection_age_ms", 7_200_000),

@@ -31,6 +31,8 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # What is offered is small and seldom: to measure the way to it by a ping each time costs more than it brings.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
