@@ -66,6 +66,7 @@ class LeaderFacts:
     check: Callable[[], None]
     trials: Trials = field(default_factory=Trials)
     monotonic: Callable[[], float] = time.monotonic
+    _issuer: str = ""
     _told: dict[str, float] = field(default_factory=dict)
 
     async def aclose(self) -> None:
@@ -95,6 +96,8 @@ class LeaderFacts:
 
     def _renew(self, issuer: str) -> None:
         now = self.monotonic()
+        if issuer != self._issuer:
+            self._issuer, self._told = issuer, {}
         self._told = {key: at for key, at in self._told.items() if now - at < RENEWAL_REPEATED}
         told = self.supervisors.renew(issuer=issuer, at_most=RENEWALS_AT_ONCE, spared=self._told)
         self._told |= dict.fromkeys(told, now)
