@@ -48,6 +48,7 @@ _STANDS: Final[Mapping[State, Stand]] = {
     State.REJECTED: Stand.REJECTED,
 }
 _PREFIX: Final = "SUPERVISOR_STATE_"
+_WIRE: Final = {stand: pb.SupervisorState.Value(f"{_PREFIX}{stand.value}") for stand in Stand}
 
 Place: TypeAlias = tuple[str, str, str]
 """Namespace, sandbox and Pod UID: what rows are sorted by."""
@@ -176,7 +177,7 @@ def message_of(row: Row, *, trust_bundle: str) -> pb.Supervisor:
         message.desired.epoch, message.desired.sequence = desired.rank.epoch, desired.rank.sequence
     if (visits := standing.visits) is not None:
         message.reconnects, message.certificate_issuer = visits.reconnects, visits.leaf.issuer
-        message.certificate_expires_at.FromDatetime(visits.leaf.expires_at)
+        message.certificate_expires_at.seconds = int(visits.leaf.expires_at.timestamp())
     if record is not None:
         message.MergeFrom(_connected(record, stand=row.stand, trust_bundle=trust_bundle))
     return message
@@ -234,7 +235,7 @@ def _service(name: str, record: Record) -> distribution.ServiceStatus:
 
 
 def _state(stand: Stand) -> "pb.SupervisorState.ValueType":
-    return pb.SupervisorState.Value(f"{_PREFIX}{stand.value}")
+    return _WIRE[stand]
 
 
 def _reason(name: str) -> "distribution.RejectionReason.ValueType":
@@ -242,8 +243,5 @@ def _reason(name: str) -> "distribution.RejectionReason.ValueType":
 
 
 def _stamp(time: datetime | None) -> Timestamp | None:
-    if time is None:
-        return None
-    stamp = Timestamp()
-    stamp.FromDatetime(time)
-    return stamp
+    # To the second: `FromDatetime` costs more than all the rest of a row.
+    return None if time is None else Timestamp(seconds=int(time.timestamp()))
