@@ -172,6 +172,8 @@ async def test_a_deleted_pod_loses_access_within_a_minute(world: World, tmp_path
             await asyncio.to_thread(world.proxy.calm)
         assert await end_of(watch) is grpc.StatusCode.PERMISSION_DENIED
         assert time.monotonic() - began < MINUTE
+    log = world.installation.operator.log.read_text()
+    assert ("deletion was never seen" in log) is (notices != "at once")
     await refused(world, credentials, enroller, name)
 
 

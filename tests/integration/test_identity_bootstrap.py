@@ -5,12 +5,14 @@ Asserted at the false operator's side, by a TLS server that keeps whatever it ca
 
 import asyncio
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import grpc
 import pytest
 
 from supervisor_middleware.errors import Unavailable
@@ -19,8 +21,8 @@ from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.credential_files import write_credentials
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import supervisor_id
-from supervisor_middleware.supervisor.enrollment import Enroller
-from supervisor_middleware.supervisor.renewal import Renewer
+from supervisor_middleware.supervisor.enrollment import Enroller, TokenRefused
+from supervisor_middleware.supervisor.renewal import RenewalRefused, Renewer
 from supervisor_middleware.supervisor.trust import TrustBundle
 from tests.fakes.echo_generations import AUTHORITY, STRANGER
 from tests.fakes.operator_server import FakeOperator
@@ -150,3 +152,28 @@ async def test_a_false_operator_gives_no_policy_and_no_trust(tmp_path: Path, whi
                 assert (impostor.hellos, impostor.renewals, impostor.tokens) == ([], [], [])
                 assert supervisor.runtime.pin() is None
         assert (tmp_path / "bundle.pem").read_bytes() == AUTHORITY.certificate_pem
+
+
+async def test_whatever_is_raised_shows_neither_token_nor_key_even_with_every_variable(tmp_path: Path) -> None:
+    async with FakeOperator.serving(AUTHORITY, an_identity()) as operator:
+        enroller = an_enroller(tmp_path, int(operator.enrollment_addresses[0].rpartition(":")[2]))
+        with pytest.raises(TokenRefused) as refused:
+            await enroller.enroll(attempt=0)
+        operator.renewal_refusal = grpc.StatusCode.UNAUTHENTICATED
+        client = supervisor_credentials(AUTHORITY, now=NOW)
+        renewer = Renewer(addresses=operator.addresses, trust_domain=TRUST_DOMAIN, trust=enroller.trust, owner=OWNER)
+        with pytest.raises(RenewalRefused) as not_renewed:
+            await renewer.renew(client, attempt=0)
+    for raised in (refused.value, not_renewed.value):
+        error: BaseException | None = raised
+        while error is not None:
+            shown = "".join(
+                traceback.TracebackException.from_exception(error, capture_locals=True).format(chain=False)
+            )
+            ours = [line for line in shown.splitlines() if "self = <grpc" not in line]
+            assert TOKEN not in "\n".join(ours)
+            assert "PRIVATE KEY" not in shown
+            error = error.__cause__ or error.__context__
+    assert operator.tokens == [TOKEN]
+    assert TOKEN not in repr(enroller)
+    assert "PRIVATE KEY" not in repr(client)

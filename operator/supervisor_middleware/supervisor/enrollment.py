@@ -74,8 +74,8 @@ class Enroller:
         private_key, csr = await asyncio.to_thread(new_key_and_csr)
         channel = open_operator_channel(address, trust_domain=self.trust_domain, roots_pem=roots, credentials=None)
         try:
-            request = pb.EnrollRequest(csr_pem=csr, token=token.reveal().decode())
-            response = await EnrollmentStub(channel).Enroll(request, timeout=ENROLL_TIMEOUT)
+            call = EnrollmentStub(channel).Enroll(_request(csr, token), timeout=ENROLL_TIMEOUT)
+            response = await call
         except aio.AioRpcError as error:
             raise self._explained(error, address=address) from None  # its debug string may quote the request
         finally:
@@ -102,3 +102,8 @@ class Enroller:
             f"operator {address} refused the token in {self.token_file}: in a cluster, look whether this Pod is live "
             "and carries the sandbox label; standalone, put a new one there (`smw token create`). It is tried again"
         )
+
+
+def _request(csr: bytes, token: SecretBytes) -> pb.EnrollRequest:
+    # Never a name of ours while something may be raised: its repr shows the token.
+    return pb.EnrollRequest(csr_pem=csr, token=token.reveal().decode())
