@@ -13,12 +13,12 @@ from typing import Any
 
 import grpc.aio
 
-from supervisor_middleware.distribution.discovery import SERVICE
 from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.supervisor.operator_channel import open_operator_channel
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 WORD = "babble"
+DISCOVERY = pb.DESCRIPTOR.services_by_name["GenerationDiscovery"].full_name
 
 
 def nonsense(draw: random.Random, known: list[str]) -> Iterator[bytes]:
@@ -49,7 +49,7 @@ async def _listen(call: Any, known: list[str]) -> None:
 
 
 async def _babble(channel: Any, draw: random.Random) -> None:
-    call, known = channel.stream_stream(f"/{SERVICE}/Watch")(), list[str]()
+    call, known = channel.stream_stream(f"/{DISCOVERY}/Watch")(), list[str]()
     await call.write(pb.SupervisorReport(hello=pb.Hello(version=WORD, active_digest=WORD)).SerializeToString())
     listening = asyncio.ensure_future(_listen(call, known))
     try:

@@ -17,7 +17,6 @@ from typing import Any, Final
 import grpc.aio
 import yaml
 
-from supervisor_middleware.distribution.discovery import SERVICE
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.keys import new_key_and_csr
 from supervisor_middleware.pki.store import join_tokens, load_or_create_authority
@@ -27,6 +26,7 @@ from tests.apps.rig import NAMESPACE, Rig
 from tests.drills.drill import API_VERSION, Drill
 
 TRUST_DOMAIN: Final = "openshell.internal"
+DISCOVERY: Final = pb.DESCRIPTOR.services_by_name["GenerationDiscovery"].full_name
 _LIFETIME: Final = timedelta(hours=1)
 _PAUSE: Final = 0.2
 
@@ -70,7 +70,7 @@ class Fake:
 
     async def _follow(self, channel: grpc.aio.Channel) -> None:
         self._call = channel.stream_stream(
-            f"/{SERVICE}/Watch",
+            f"/{DISCOVERY}/Watch",
             request_serializer=pb.SupervisorReport.SerializeToString,
             response_deserializer=pb.GenerationOffer.FromString,
         )(None)
