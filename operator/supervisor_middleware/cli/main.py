@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from supervisor_middleware.cli.commands import formats, policies, services
+from supervisor_middleware.cli.commands import authority, formats, policies, services
 from supervisor_middleware.errors import SupervisorMiddlewareError
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
@@ -35,6 +35,7 @@ app = typer.Typer(
 app.add_typer(policies.commands)
 app.add_typer(formats.commands)
 app.add_typer(services.commands)
+app.add_typer(authority.commands)
 
 
 def main() -> None:

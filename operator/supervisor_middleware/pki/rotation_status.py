@@ -1,7 +1,7 @@
 """Where a rotation stands, for people and programs. PURE: no key, and nothing that only administrators may know."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from supervisor_middleware.model.canonical import JsonObject
@@ -59,4 +59,4 @@ def _wait(wait: Wait) -> JsonObject:
 
 
 def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")
+    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,17 +2,16 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import typer
 import yaml
 
+from supervisor_middleware.cli.kubeconfig import default_kubeconfig
 from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.rendering.tables import console
 from supervisor_middleware.cli.status import tables
@@ -94,7 +93,7 @@ def _scope(options: Options) -> tuple[Target, pb.Filter]:
     if sandbox and not namespace:
         raise InvalidInput("--sandbox: must be NAMESPACE/NAME, or a name with --namespace")
     if target.state is None and target.kubeconfig is None:
-        target = replace(target, kubeconfig=_default_kubeconfig())
+        target = replace(target, kubeconfig=default_kubeconfig())
     return replace(target, namespace=namespace), pb.Filter(namespace=namespace, sandbox=sandbox)
 
 
@@ -159,15 +158,3 @@ def _warn(gathered: Gathered) -> None:
         typer.echo(f"smw: not shown, since you may not list them: {', '.join(gathered.objects.hidden)}", err=True)
     if gathered.answer is None:
         typer.echo(f"smw: supervisors are not shown: {gathered.reason}", err=True)
-
-
-def _default_kubeconfig() -> Path | None:
-    """As kubectl finds it; None is the Pod's own."""
-    if given := os.environ.get("KUBECONFIG"):
-        return Path(given)
-    at_home = Path("~/.kube/config").expanduser()
-    if at_home.exists():
-        return at_home
-    if "KUBERNETES_SERVICE_HOST" not in os.environ:
-        raise InvalidInput("of what? give --state DIR of smw standalone, or --kubeconfig FILE of a cluster")
-    return None
