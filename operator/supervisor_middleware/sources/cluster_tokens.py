@@ -1,7 +1,7 @@
 """What a Pod's ServiceAccount token proves, and whether a Pod still lives. Structurally what distribution asks.
 
 The API server vouches for the token, the audience says it was meant for us, and the Pod it is bound to is read live,
-never from a cache: a token, and a certificate, outlive their Pod. The sandbox's name comes from the Pod's label alone.
+never from a cache: tokens and certificates outlive their Pod. The sandbox's name comes from the Pod's label alone.
 """
 
 import re
