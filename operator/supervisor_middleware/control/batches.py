@@ -11,15 +11,23 @@ _Outcome = TypeVar("_Outcome")
 
 
 async def for_each(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Outcome]]) -> list[_Outcome]:
-    """What `work` makes of each item, in their order; the first exception is raised after all have ended."""
-    permits = asyncio.Semaphore(AT_ONCE)
+    """What `work` makes of each item, in their order; an exception is raised after all have ended.
 
-    async def one(item: _Item) -> _Outcome:
-        async with permits:
-            return await work(item)
+    However many items there are, a few workers take them in turn: a task for each would cost memory for each.
+    """
+    waiting = list(items)
+    numbered = enumerate(waiting)
+    outcomes: dict[int, _Outcome] = {}
+    failures: list[Exception] = []
 
-    outcomes = await asyncio.gather(*(one(i) for i in items), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [o for o in outcomes if not isinstance(o, BaseException)]
+    async def worker() -> None:
+        for number, item in numbered:
+            try:
+                outcomes[number] = await work(item)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failures.append(error)
+
+    await asyncio.gather(*(worker() for _ in range(min(AT_ONCE, len(waiting)))))
+    if failures:
+        raise failures[0]
+    return [outcomes[number] for number in range(len(waiting))]

@@ -9,24 +9,23 @@ reconciler.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
-from supervisor_middleware.compiler.binding import Bindings, Bound
+from supervisor_middleware.compiler.binding import Bindings
 from supervisor_middleware.compiler.checks import PolicyInput
 from supervisor_middleware.compiler.drafts import PolicyDraft, draft_policy
 from supervisor_middleware.compiler.pipeline import compile_draft
-from supervisor_middleware.compiler.questions import Question, key_for, questions, verdict_digest
+from supervisor_middleware.compiler.questions import Question, questions
 from supervisor_middleware.control.acceptances import Acceptances
+from supervisor_middleware.control.inputs import Around, Asks, Inputs, Wants, asks_of, wants_of
 from supervisor_middleware.control.registrations import Registry
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
-from supervisor_middleware.model.verdict import Rejected, Verdict, VerdictKey
+from supervisor_middleware.model.verdict import Verdict, VerdictKey
 from supervisor_middleware.model.violation import Reason, Report, Violation
 from supervisor_middleware.registry.catalog import Catalog
 
-_Asks: TypeAlias = tuple[tuple[str, str | None], ...]
-"""For each entry the binding it selects, and the digest of its config if anybody can be asked about it."""
 _SPARE: Final = 1000
 """Of what nobody asks any more, besides as many as there are policies."""
 
@@ -69,70 +68,21 @@ class PolicyDecision:
             return None
         return self.compiled.revision
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether what is accepted is what it compiles to, and nobody is to be asked."""
-        is_current = self.compiled is not None and self.compiled.revision is not None and self.fresh is None
-        return is_current and not self.questions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What policies are judged in, computed once a pass; `version` is the catalog's."""
-
-    bindings: Bindings
-    pending: tuple[str, ...]
-    is_incomplete: bool
-    version: int
-
-    def is_same(self, other: "Around") -> bool:
-        """Whether nothing can have changed."""
-        return self.bindings is other.bindings and (self.pending, self.is_incomplete, self.version) == (
-            other.pending,
-            other.is_incomplete,
-            other.version,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wants:
-    """Who serves each entry, and what they are to be asked: the same for all policies that ask the same."""
-
-    asks: _Asks
-    bound: tuple[Bound | None, ...]
-    keys: Mapping[VerdictKey, str]
-    """With the digest under which a revision holds the answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inputs:
-    """Everything a compilation of one spec depends on besides the settings, which are fixed for a run.
-
-    `bound` is who serves each entry; what else there is (`hints`) counts only where somebody is missing. Of an answer
-    that `accepted` holds, only a no counts.
-    """
-
-    bound: tuple[Bound | None, ...]
-    hints: tuple[Bindings, tuple[str, ...]] | None
-    accepted: StoredRevision | None
-    answers: tuple[Verdict | None, ...]
-
-    def is_same(self, other: "_Inputs") -> bool:
-        """Whether the outcome must be the same. By identity where equality would cost what is to be saved."""
-        return self.accepted is other.accepted and (
-            (self.bound, self.answers, self.hints) == (other.bound, other.answers, other.hints)
-        )
-
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """One policy. `read` None: it is settled, and what was read of it is dropped."""
+    """One policy. `read` None: it is valid, and what was read of it is dropped."""
 
     stored: Stored
-    asks: _Asks
+    asks: Asks
     read: Read | None
-    compiled: tuple[_Inputs, Compiled] | None = None
-    decided: tuple[Around, PolicyDecision] | None = None
+    asked: tuple[Wants, StoredRevision | None, tuple[Question, ...]] | None = None
+    inputs: Inputs | None = None
+    compiled: Compiled | None = None
+    """What came of `inputs`."""
+    around: Around | None = None
+    decision: PolicyDecision | None = None
+    """What came of `around`."""
 
 
 @dataclass(slots=True)
@@ -144,7 +94,7 @@ class Judge:
     acceptances: Acceptances = field(default_factory=Acceptances)
     _known: dict[str, _Known] = field(default_factory=dict)
     _fallbacks: dict[str, Revision | None] = field(default_factory=dict)
-    _wants: dict[_Asks, _Wants] = field(default_factory=dict)
+    _wants: dict[Asks, Wants] = field(default_factory=dict)
     _bindings: Bindings | None = None
 
     def knows(self, stored: Stored) -> bool:
@@ -173,14 +123,16 @@ class Judge:
     ) -> PolicyDecision:
         """Judge one policy, unless nothing that it could depend on has changed. `around` is the latest."""
         known = self._known.get(stored.uid)
-        if known is not None and known.decided is not None:
-            before, decision = known.decided
-            if decision.stored is stored and decision.accepted is accepted and before.is_same(around):
+        if known is not None and known.around is not None and known.decision is not None:
+            decision = known.decision
+            if decision.stored is stored and decision.accepted is accepted and known.around.is_same(around):
                 return decision
         known = self._look_up(stored)
         decision = self._decide(known, catalog, around=around, accepted=accepted)
-        known.decided = (around, decision)
-        if decision.is_settled:
+        if not decision.questions:
+            known.asked = None
+        known.around, known.decision = around, decision
+        if decision.compiled is not None and decision.compiled.revision is not None:
             known.read = None
         return decision
 
@@ -196,7 +148,7 @@ class Judge:
         """What is known of the policy as it is, which is nothing but what it says if it is new."""
         if not self.knows(stored):
             read = _read(stored)
-            self._known[stored.uid] = _Known(stored=stored, asks=_asks(read.draft), read=read)
+            self._known[stored.uid] = _Known(stored=stored, asks=asks_of(read.draft), read=read)
             self._fallbacks.pop(stored.uid, None)
         known = self._known[stored.uid]
         # Not the one before, which is of no use any more.
@@ -210,16 +162,16 @@ class Judge:
         standing = None if accepted is None else accepted.revision
         held = frozenset[str]() if standing is None else standing.verdicts
         asked: tuple[Question, ...] = ()
-        if any(digest not in held for digest in wants.keys.values()):
-            asked = questions(self._read(known).draft, around.bindings, accepted=standing)
+        if not held.issuperset(wants.keys.values()):
+            asked = self._ask(known, wants, around.bindings, accepted=accepted)
         compiled = None
         if not any(catalog.is_unasked(q.key) for q in asked):
-            answers = tuple(_counting(catalog.verdicts.get(k), is_held=d in held) for k, d in wants.keys.items())
-            inputs = _Inputs(
-                bound=wants.bound,
+            answers = wants.answers(catalog.verdicts, held=held)
+            inputs = Inputs(
+                wants=wants,
                 hints=(around.bindings, around.pending) if None in wants.bound else None,
                 accepted=accepted,
-                answers=answers if any(answers) else (),
+                answers=answers,
             )
             compiled = self._compile(known, inputs, catalog.verdicts, around=around)
         if compiled is not None and around.is_incomplete and _misses_a_binding(compiled.report):
@@ -231,6 +183,17 @@ class Judge:
             stored=known.stored, questions=asked, compiled=compiled, accepted=accepted, fallback=fallback
         )
 
+    def _ask(
+        self, known: _Known, wants: Wants, bindings: Bindings, *, accepted: StoredRevision | None
+    ) -> tuple[Question, ...]:
+        """Made once for what is bound and accepted."""
+        if known.asked is not None and known.asked[0] is wants and known.asked[1] is accepted:
+            return known.asked[2]
+        standing = None if accepted is None else accepted.revision
+        found = questions(self._read(known).draft, bindings, accepted=standing)
+        known.asked = (wants, accepted, found)
+        return found
+
     def _fallback(self, known: _Known) -> Revision | None:
         """Made once a spec, and kept for those only that need it."""
         uid = known.stored.uid
@@ -239,11 +202,19 @@ class Judge:
         return self._fallbacks[uid]
 
     def _compile(
-        self, known: _Known, inputs: _Inputs, verdicts: Mapping[VerdictKey, Verdict], *, around: Around
+        self, known: _Known, inputs: Inputs, verdicts: Mapping[VerdictKey, Verdict], *, around: Around
     ) -> Compiled:
-        if known.compiled is not None and inputs.is_same(known.compiled[0]):
-            return known.compiled[1]
-        read, accepted = self._read(known), inputs.accepted
+        accepted = inputs.accepted
+        if known.inputs is not None and known.compiled is not None:
+            before, compiled = known.inputs, known.compiled
+            is_same = inputs.is_same(before)
+            if not is_same and accepted is not None and inputs.hold(before, digest=compiled.digest):
+                is_same, compiled = True, _held(accepted, compiled.report)
+            if is_same:
+                # With the newest inputs: nothing of earlier bindings stays.
+                known.inputs, known.compiled = inputs, compiled
+                return compiled
+        read = self._read(known)
         given = PolicyInput(
             draft=read.draft,
             bindings=around.bindings,
@@ -256,9 +227,8 @@ class Judge:
         self.compilations += 1
         compiled = Compiled(revision=found.revision, digest=found.digest, report=found.report)
         if accepted is not None and accepted.digest == found.digest:
-            # Not kept twice.
-            compiled = Compiled(revision=accepted.revision, digest=accepted.digest, report=found.report)
-        known.compiled = (inputs, compiled)
+            compiled = _held(accepted, found.report)
+        known.inputs, known.compiled = inputs, compiled
         return compiled
 
     def _read(self, known: _Known) -> Read:
@@ -266,17 +236,10 @@ class Judge:
             known.read = _read(known.stored)
         return known.read
 
-    def _wants_of(self, known: _Known, bindings: Bindings) -> _Wants:
+    def _wants_of(self, known: _Known, bindings: Bindings) -> Wants:
         wants = self._wants.get(known.asks)
         if wants is None:
-            bound = tuple(bindings.find(binding) for binding, _ in known.asks)
-            keys = (
-                key_for(of, config_digest)
-                for of, (_, config_digest) in zip(bound, known.asks, strict=True)
-                if of is not None and config_digest is not None
-            )
-            wants = _Wants(asks=known.asks, bound=bound, keys={key: verdict_digest(key) for key in keys})
-            self._wants[known.asks] = wants
+            wants = self._wants[known.asks] = wants_of(known.asks, bindings)
         known.asks = wants.asks
         return wants
 
@@ -286,12 +249,9 @@ def _read(stored: Stored) -> Read:
     return Read(draft=draft, violations=tuple(violations))
 
 
-def _asks(draft: PolicyDraft) -> _Asks:
-    return tuple((e.middleware or "", e.askable_digest) for e in draft.entries)
-
-
-def _counting(verdict: Verdict | None, *, is_held: bool) -> Verdict | None:
-    return None if is_held and not isinstance(verdict, Rejected) else verdict
+def _held(accepted: StoredRevision, found: Report) -> Compiled:
+    """What compiles to what is accepted: the same is not kept twice."""
+    return Compiled(revision=accepted.revision, digest=accepted.digest, report=found)
 
 
 def _identity(stored: Stored) -> tuple[object, ...]:

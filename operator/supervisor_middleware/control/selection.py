@@ -27,7 +27,8 @@ class Selection:
     _namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _baselines: dict[str, None] = field(default_factory=dict)
     _sandboxes_at: dict[Place, dict[str, None]] = field(default_factory=dict)
-    _revisions_at: dict[Place, dict[str, None]] = field(default_factory=dict)
+    _revisions_at: dict[Place, tuple[str, ...]] = field(default_factory=dict)
+    # Mostly of one: a set for each would take more memory than all else about a policy here.
     _selecting: dict[str, dict[str, None]] = field(default_factory=dict)
     _selected: dict[str, dict[str, None]] = field(default_factory=dict)
 
@@ -108,7 +109,7 @@ class Selection:
         else:
             places = _places_for(revision)
             for place in places:
-                self._revisions_at.setdefault(place, {})[revision.uid] = None
+                self._revisions_at[place] = (*self._revisions_at.get(place, ()), revision.uid)
         for key in [k for place in places for k in self._sandboxes_at.get(place, ())]:
             self._relate(key, (revision.uid,))
         return before | set(self._selected.get(revision.uid, ()))
@@ -120,7 +121,9 @@ class Selection:
             return set()
         self._baselines.pop(uid, None)
         for place in () if revision.is_baseline else _places_for(revision):
-            _discard(self._revisions_at, place, uid)
+            others = tuple(u for u in self._revisions_at.pop(place, ()) if u != uid)
+            if others:
+                self._revisions_at[place] = others
         keys = self._selected.pop(uid, {})
         for key in keys:
             _discard(self._selecting, key, uid)

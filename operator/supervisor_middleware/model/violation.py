@@ -8,6 +8,7 @@ a config may hold secrets.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -113,12 +114,17 @@ class Report:
         return bool(self.violations) and all(v.is_retryable for v in self.violations)
 
 
+_NOTHING: Final = Report()
+
+
 def report(violations: Iterable[Violation], warnings: Iterable[Advice] = ()) -> Report:
     """Sort and de-duplicate into a `Report`."""
-    return Report(
+    found = Report(
         violations=tuple(sorted(dict.fromkeys(violations), key=_violation_key)),
         warnings=tuple(sorted(dict.fromkeys(warnings), key=lambda w: (_subject_key(w.subject), w.path, w.message))),
     )
+    # Of thousands of policies the same is said: nothing.
+    return found if found.violations or found.warnings else _NOTHING
 
 
 def merge(reports: Iterable[Report]) -> Report:

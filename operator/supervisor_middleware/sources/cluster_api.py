@@ -17,7 +17,8 @@ from supervisor_middleware.model.canonical import ParsedJson, parse
 from supervisor_middleware.sources.cluster_connection import ApiCredentials, Connection, Query, open_connection
 
 FIELD_MANAGER: Final = "supervisor-middleware"
-PAGE_SIZE: Final = 500
+PAGE_SIZE: Final = 100
+"""A page is in memory as a whole, each object at ten times its size here."""
 
 _REASON: Final = re.compile(r"[A-Za-z]{1,64}")
 _FIELD: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,256}")

@@ -202,7 +202,16 @@ def _entry(value: ParsedJson) -> Entry:
 
 @lru_cache(maxsize=1024)
 def _known_entry(text: str) -> Entry:
-    return Entry.from_json(_shared(json.loads(text)))
+    value = json.loads(text)
+    # Configs are alike where hosts are not.
+    config = _known_config(json.dumps(value.pop("config")))
+    return Entry.from_json({**_shared(value), "config": config})
+
+
+@lru_cache(maxsize=1024)
+def _known_config(text: str) -> ParsedJson:
+    config: ParsedJson = _shared(json.loads(text))
+    return config
 
 
 @lru_cache(maxsize=256)
