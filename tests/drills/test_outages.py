@@ -1,22 +1,19 @@
 """What a supervisor needs is taken away from it, for longer than anything it holds is good for."""
 
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from e2e.absent import absent
 from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.pki.credentials import Credentials
 from tests.apps.rig import metrics, probe
-from tests.drills.drill import KILLED, PATIENCE, Drill
+from tests.drills.disk import DiskOf, a_file_system, a_limit
+from tests.drills.drill import KILLED, PATIENCE, Drill, a_policy
 from tests.drills.relay import a_network
 
-_DISK_BYTES = 2 * 1024 * 1024
+_LARGE = partial(a_policy, filler="x" * 60_000)
 
 
 def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_good_in_force(drill: Drill) -> None:
@@ -60,54 +57,32 @@ def _held(folder: Path) -> Credentials:
     return held
 
 
+@pytest.mark.parametrize("disk_of", [a_file_system, a_limit])
 def test_a_supervisor_whose_disk_is_full_serves_the_newest_from_memory_and_a_restart_a_whole_older_one(
-    drill: Drill,
+    drill: Drill, disk_of: DiskOf
 ) -> None:
-    with _a_disk(drill.agent.folder / "state") as disk:
+    with disk_of(drill) as disk:
         drill.start()
         with drill.load() as load:
             drill.await_served(load)
-            _fill(disk)
-            drill.roll(load)
+            disk.fill()
+            drill.roll(load, _LARGE)
             drill.rig.until("it says that it is not saved", lambda: _is_saved(drill) == 0)
             drill.rig.until("the control plane is told what is served", drill.rig.is_programmed)
             drill.rig.control.kill()
             drill.agent.process.kill()
             drill.supervisor_was_killed(load)
-            drill.agent.process.start()
+            disk.start()
             drill.rig.until("it serves what it kept", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
             drill.await_answers(load, 5)
             assert load.newest() == "1"
             drill.rig.control.start()
             drill.await_served(load)
-            (disk / "filler").unlink()
-            drill.roll(load)
+            disk.free()
+            drill.roll(load, _LARGE)
             drill.rig.until("it is saved", lambda: _is_saved(drill) == 1, seconds=PATIENCE)
-        drill.account(load, refused=KILLED)
-        drill.agent.process.stop()
+    drill.account(load, refused=KILLED)
 
 
 def _is_saved(drill: Drill) -> float:
     return metrics(drill.agent.health)["saved"]
-
-
-@contextmanager
-def _a_disk(folder: Path) -> Iterator[Path]:
-    """A small file system of its own."""
-    folder.mkdir()
-    options = ("-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=0700", "tmpfs", str(folder))
-    mounted = subprocess.run(["mount", *options], check=False, capture_output=True, text=True)
-    if mounted.returncode:
-        absent(f"NO DISK TO FILL: only root may mount one: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def _fill(disk: Path) -> None:
-    free = os.statvfs(disk)
-    with (disk / "filler").open("wb") as file, pytest.raises(OSError, match="No space left"):
-        os.posix_fallocate(file.fileno(), 0, (free.f_bfree + 1) * free.f_bsize)
-    with (disk / "filler").open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, os.statvfs(disk).f_bfree * free.f_bsize)
