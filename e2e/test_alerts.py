@@ -41,6 +41,10 @@ WELL: Final[Series] = {
     f'certificate_expiry_timestamp_seconds{{{LEADER},role="operator"}}': f"{DAY // 2}+60x180",
     f'certificate_not_before_timestamp_seconds{{{LEADER},role="root"}}': always(-DAY),
     f'certificate_expiry_timestamp_seconds{{{LEADER},role="root"}}': always(40 * DAY),
+    f"root_usable{{{LEADER}}}": always(1),
+    f"root_rotation_deadline_timestamp_seconds{{{LEADER}}}": always(0),
+    # A rotation that goes on.
+    f"root_rotation_deadline_timestamp_seconds{{{FOLLOWER}}}": "3600+60x180",
     f"webhook_selftest_success{{{LEADER}}}": always(1),
     f"webhook_selftest_timestamp_seconds{{{LEADER}}}": "1+60x180",
     # A replica that has no self-test, or none yet.
@@ -79,6 +83,8 @@ BROKEN: Final[Mapping[str, Series]] = {
         f'certificate_expiry_timestamp_seconds{{{LEADER},role="operator"}}': always(DAY // 4),
     },
     "RootNearExpiry": {f'certificate_expiry_timestamp_seconds{{{LEADER},role="root"}}': always(29 * DAY)},
+    "RootRotationStuck": {f"root_rotation_deadline_timestamp_seconds{{{LEADER}}}": always(600)},
+    "RootUnusable": {f"root_usable{{{LEADER}}}": "1x60 0x119"},
     "WebhookSelfTestFailing": {f"webhook_selftest_success{{{LEADER}}}": "1x60 0x119"},
     "AdmissionSlow": {f'admission_review_duration_seconds_bucket{{{LEADER},outcome="allowed",le="0.5"}}': "0+30x180"},
     "AdmissionFailing": {f'admission_review_duration_seconds_count{{{LEADER},outcome="retryable"}}': "0+30x180"},
