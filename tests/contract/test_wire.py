@@ -9,7 +9,12 @@ import pytest
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor, FileDescriptor
 
 from supervisor_middleware.wire import codec
-from supervisor_middleware.wire.gen import distribution_pb2, openshell_middleware_v1_pb2, released_pb2
+from supervisor_middleware.wire.gen import (
+    distribution_pb2,
+    inspection_pb2,
+    openshell_middleware_v1_pb2,
+    released_pb2,
+)
 from tests.contract import generate
 from tests.contract.generate import GENERATORS, ROOT, Drift, Generator, drifted, write
 
@@ -152,8 +157,10 @@ def test_the_released_dialect_has_a_package_of_its_own_and_no_service_to_call_by
     assert not released_pb2.DESCRIPTOR.services_by_name
 
 
-def test_distribution_has_its_two_services() -> None:
-    assert sorted(distribution_pb2.DESCRIPTOR.services_by_name) == ["Enrollment", "GenerationDiscovery"]
+def test_supervisors_have_three_services_and_people_one_of_their_own() -> None:
+    services = sorted(distribution_pb2.DESCRIPTOR.services_by_name)
+    assert services == ["Enrollment", "GenerationDiscovery", "Renewal"]
+    assert sorted(inspection_pb2.DESCRIPTOR.services_by_name) == ["Inspection"]
 
 
 def test_generated_code_imports_without_a_warning() -> None:
