@@ -9,7 +9,6 @@ it is a bare grpc.aio server that hands as many streams, from the same processes
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -143,5 +142,4 @@ def _show(name: str, seconds: list[float]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     asyncio.run(run(*map(int, sys.argv[1:])))

@@ -26,7 +26,7 @@ FLEET: Final = "fleet"
 OTHERS: Final = "others"
 BARE: Final = "bare"
 """Groups of streams: those of the policy that is changed, those of other policies, and those to the floor."""
-_TAKEN_SECONDS: Final = 10.0
+_TAKEN_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.005
 _STAGES, _HOSTS = 5, 30
 

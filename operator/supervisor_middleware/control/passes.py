@@ -21,8 +21,9 @@ BUG_RETRY_SECONDS: Final = 5.0
 PACE_SECONDS: Final = 0.025
 """Between two passes at least; a large pass leaves the loop to everybody else for as long as it worked. While it
 waited for the store, the loop was theirs already."""
-STANDINGS_SECONDS: Final = 0.1
-"""Between two passes that only statuses are in need of: a thousand supervisors that answer are a few."""
+STANDINGS_SECONDS: Final = 0.2
+"""Between two passes that only statuses are in need of: each looks at every supervisor, and a thousand that answer
+are a few passes."""
 _SHORTEST_PAUSE: Final = timedelta(milliseconds=50)
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +57,9 @@ class Passes:
         """Ask for a pass because supervisors stand otherwise now; nothing is published for that."""
         if self._standings is None:
             loop = asyncio.get_running_loop()
-            self._standings = loop.call_at(max(self._standings_due, loop.time()), self._look_at_standings)
+            # A little later: one that accepts a generation serves it a moment after.
+            due = max(self._standings_due, loop.time() + PACE_SECONDS)
+            self._standings = loop.call_at(due, self._look_at_standings)
 
     def request_soon(self) -> None:
         """Ask for a pass after something failed."""
