@@ -128,16 +128,16 @@ async def test_no_stream_outlives_its_certificate_and_none_begins_with_an_expire
 
 async def test_many_at_once_are_served_in_turn_and_the_rest_told_when_to_come() -> None:
     names = [f"s{n}" for n in range(12)]
-    async with an_operator(rush=Rush(rate=10, burst=1, longest=0.55)) as operator, AsyncExitStack() as stack:
+    async with an_operator(rush=Rush(rate=2, burst=1, longest=0.6)) as operator, AsyncExitStack() as stack:
         await operator.publish({f"uid-{n}": ONE for n in names})
         came = [await stack.enter_async_context(a_supervisor(operator, credentials_of(n))) for n in names]
         await asyncio.gather(*(s.hello() for s in came))
         await eventually(lambda: operator.discovery.states().get("offered", 0) + sum(s.is_over for s in came) == 12)
         over = [s for s in came if s.is_over]
-        assert 4 <= len(over) <= 7
+        assert 1 <= len(over) <= 10
         assert {await s.end() for s in over} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         pauses = [await s.pause() for s in over]
-        assert all(p is not None and p > 0.5 for p in pauses)
+        assert all(p is not None and p >= 0.6 for p in pauses)
         for supervisor in came:
             if supervisor not in over:
                 assert (await supervisor.offer()).digest == ONE.digest

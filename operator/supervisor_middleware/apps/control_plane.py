@@ -48,6 +48,11 @@ _SERVER_OPTIONS: Final = (
     # begins another on the same connection: identity is proven at its handshake.
     ("grpc.max_connection_age_ms", 7_200_000),
     ("grpc.max_connection_age_grace_ms", 60_000),
+    # A buffer of this size is kept for every connection; larger records are hardly faster.
+    ("grpc.tsi.max_frame_size", 4096),
+    # Nobody looks at it, and it is kept for every connection, too.
+    ("grpc.enable_channelz", 0),
+    ("grpc.max_channel_trace_event_memory_per_node", 0),
     # A second operator on the same port must fail, not share it.
     ("grpc.so_reuseport", 0),
 )

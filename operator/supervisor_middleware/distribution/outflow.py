@@ -21,7 +21,7 @@ class Flow:
 
     at_once: int = 64 * MIB
     prompt: float = 1.0
-    patience: float = 10.0
+    patience: float = 30.0
     slowest: int = 256 * KIB
     """Bytes a second."""
 
@@ -57,14 +57,24 @@ class Outflow:
             held.clear()
             self._admit()
 
-        timer = asyncio.get_running_loop().call_later(self._flow.prompt, give_back)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._flow.deadline(size)
         try:
-            async with asyncio.timeout(self._flow.deadline(size)):
-                yield
+            async with asyncio.timeout(None) as limit:
+
+                def be_late() -> None:
+                    give_back()
+                    limit.reschedule(deadline)
+
+                # One timer a write: nearly every write is prompt.
+                timer = loop.call_later(self._flow.prompt, be_late)
+                try:
+                    yield
+                finally:
+                    timer.cancel()
         except TimeoutError as error:
             raise SlowReader("the supervisor does not take what is written") from error
         finally:
-            timer.cancel()
             give_back()
 
     async def _take(self, share: int) -> None:

@@ -65,7 +65,9 @@ class Stream:
     """The digest of the trust bundle it was sent by itself."""
     _offer: bytes | None = None
     _end: End | None = None
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_old: bool = False
+    # Not an event: that is a kilobyte a stream.
+    _sleeping: "asyncio.Future[None] | None" = None
 
     @property
     def is_idle(self) -> bool:
@@ -75,16 +77,17 @@ class Stream:
     def put(self, offer: bytes) -> None:
         """Send `offer` next, instead of any that waits."""
         self._offer = offer
-        self._woken.set()
+        self.wake()
 
     def close(self, end: End) -> None:
         """End the stream, without what still waits; the first end stands."""
         self._end = self._end or end
-        self._woken.set()
+        self.wake()
 
     def wake(self) -> None:
         """Something was answered: an end may have waited for that."""
-        self._woken.set()
+        if self._sleeping is not None and not self._sleeping.done():
+            self._sleeping.set_result(None)
 
     async def serve(
         self, write: Write, *, room: Room, leads: Callable[[], bool], lifetime: Lifetime, is_busy: Callable[[], bool]
@@ -95,9 +98,7 @@ class Stream:
             SlowReader: the supervisor does not take what is written.
         """
         loop = asyncio.get_running_loop()
-        over = loop.time() + lifetime.rest
-        timer = loop.call_at(over, self._woken.set)
-        last = loop.call_at(over + lifetime.grace, self.close, OVER)
+        timer = loop.call_later(lifetime.rest, self._grow_old, lifetime.grace)
         try:
             while self._end is None:
                 if not leads():
@@ -106,12 +107,17 @@ class Stream:
                 if offer is not None:
                     async with room(len(offer)):
                         await write(offer)
-                elif loop.time() >= over and not is_busy():
+                elif self._is_old and not is_busy():
                     return OVER
                 else:
-                    self._woken.clear()
-                    await self._woken.wait()
+                    self._sleeping = loop.create_future()
+                    await self._sleeping
             return self._end
         finally:
             timer.cancel()
-            last.cancel()
+
+    def _grow_old(self, grace: float) -> None:
+        self._is_old = True
+        # One that is gone by then takes no notice.
+        asyncio.get_running_loop().call_later(grace, self.close, OVER)
+        self.wake()
