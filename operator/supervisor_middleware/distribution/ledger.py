@@ -190,13 +190,13 @@ class Ledger:
         """A connected supervisor answered; the next offer for it, if anything newer is wished. `at` is the time."""
         record, event, digest = self._records[key], answer.event, answer.digest
         is_answer = record.is_offered(digest) and (record.state, event) in TRANSITIONS
-        if event is Event.ACTIVE:
-            record = replace(record, active=digest)
+        active = digest if event is Event.ACTIVE else record.active
         if is_answer:
             state = record.advance(event)
             record = replace(
                 record,
                 state=state,
+                active=active,
                 rejected=_newest((*record.rejected, digest)) if event is Event.REJECTED else record.rejected,
                 services=answer.services,
                 incapable=answer.incapable,
@@ -204,7 +204,9 @@ class Ledger:
                 since=record.since if state is record.state else at,
             )
         elif event is Event.ACTIVE and record.state not in _UNSETTLED:
-            record = replace(record, services=answer.services, incapable=answer.incapable)
+            record = replace(record, active=active, services=answer.services, incapable=answer.incapable)
+        elif event is Event.ACTIVE:
+            record = replace(record, active=active)
         self._records[key] = record
         return self._offer(key, at=at)
 
