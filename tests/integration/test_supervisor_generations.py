@@ -215,9 +215,10 @@ async def test_a_malformed_generation_is_refused_for_good_and_across_a_restart(
 async def test_last_known_good_is_served_before_any_contact_with_the_operator(
     tmp_path: Path, operator: FakeOperator, service: EchoService
 ) -> None:
-    async with a_supervisor(tmp_path, operator):
+    async with a_supervisor(tmp_path, operator) as supervisor:
         digest = await operator.offer(a_generation("A", a_service(service.port)))
         await operator.heard("active", digest)
+        await eventually(lambda: supervisor.persistence.is_saved)
     operator.addresses = operator.enrollment_addresses = ("127.0.0.1:1",)
     async with a_supervisor(tmp_path, operator) as supervisor:
         assert set(told_by(await supervisor.ask()).values()) == {"A"}
@@ -264,9 +265,10 @@ async def test_the_newest_offer_wins_over_one_that_is_being_prepared(
 async def test_a_damaged_file_is_not_served_and_the_operator_offers_anew(
     tmp_path: Path, operator: FakeOperator, service: EchoService
 ) -> None:
-    async with a_supervisor(tmp_path, operator):
+    async with a_supervisor(tmp_path, operator) as supervisor:
         digest = await operator.offer(a_generation("A", a_service(service.port)))
         await operator.heard("active", digest)
+        await eventually(lambda: supervisor.persistence.is_saved)
     path = tmp_path / "state" / FILE_NAME
     path.write_bytes(path.read_bytes()[:-1])
     operator.newest = None
@@ -278,7 +280,7 @@ async def test_a_damaged_file_is_not_served_and_the_operator_offers_anew(
         (said,) = (e for e in supervisor.audited if isinstance(e, Changed) and e.kind is ChangeKind.STATE_DEFECTIVE)
         assert said.reason == Defect.TRUNCATED.value == supervisor.keeper.defect
         await operator.heard("active", await operator.offer(a_generation("A", a_service(service.port))))
-        assert supervisor.keeper.hello().defect is None
+        await eventually(lambda: supervisor.keeper.hello().defect is None)
     async with a_supervisor(tmp_path, operator):
         await eventually(lambda: len(operator.hellos) == 3)
         assert operator.hellos[2].state_defect == pb.STATE_DEFECT_UNSPECIFIED

@@ -291,6 +291,7 @@ async def test_a_defect_is_told_until_there_is_something_new_on_disk(*, is_saved
         await world.serves(world.offer(of(OLD), 1))
         await eventually(lambda: len(world.saved) == 1)
         await settled()
+        assert world.keeper.defect is world.keeper.hello().defect
         assert world.keeper.hello().defect is (None if is_saved else Defect.CORRUPT)
 
 

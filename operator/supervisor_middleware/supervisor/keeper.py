@@ -129,6 +129,7 @@ class Keeper:
             await self._keep_epoch()
             await self._try_pending()
             await self._refresh_running()
+            self._forget_defect()
             await first_of(self._news.wait(), renewal.wait(), self._with.clock.sleep(self._pause()))
 
     async def _look_at_offer(self) -> None:
@@ -147,6 +148,10 @@ class Keeper:
         if self._is_unsaved:
             self._is_unsaved = False
             await self._save()
+
+    def _forget_defect(self) -> None:
+        if self._with.runtime.is_ready and self._with.saving.is_saved:
+            self._defect = None
 
     async def _refuse(self, refusal: Refusal) -> None:
         if refusal in self._held.refusals:
@@ -257,13 +262,11 @@ class Keeper:
             self._with.announcer.wait_is_over()
 
     async def _save(self) -> None:
-        running, saving = self._with.runtime.current, self._with.saving
+        running = self._with.runtime.current
         record = Record(
             sealed=None if running is None else running.candidate.sealed,
             held=self._held,
             trust_bundle_digest=self._with.trust_bundle_digest(),
             version=self._with.version,
         )
-        await saving.save(record)
-        if record.sealed is not None and saving.is_saved:
-            self._defect = None
+        await self._with.saving.save(record)
