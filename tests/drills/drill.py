@@ -73,12 +73,16 @@ class Drill:
         self.published.add(str(self.mark))
         self.rig.write("policy.yaml", yaml.safe_dump((policy or a_policy)(self.mark)))
 
+    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait, with a patience that only a bug exceeds."""
+        self.rig.until(what, is_so, seconds=PATIENCE)
+
     def start(self) -> None:
         """Everything runs, and the first generation is served."""
         self.publish()
         self.rig.control.start()
         self.agent.process.start()
-        self.rig.until("the first generation is served", self.rig.is_programmed)
+        self.until("the first generation is served", self.rig.is_programmed)
 
     def load(self) -> Any:
         """Requests, until the end of the block."""
@@ -86,7 +90,7 @@ class Drill:
 
     def await_served(self, load: Load) -> None:
         """Until clients see what was published last."""
-        self.rig.until(f"generation {self.mark} judges", lambda: load.newest() == str(self.mark), seconds=PATIENCE)
+        self.until(f"generation {self.mark} judges", lambda: load.newest() == str(self.mark))
 
     def roll(self, load: Load, policy: Callable[[int], Mapping[str, Any]] | None = None) -> None:
         """One generation more, all the way to the clients."""
@@ -96,11 +100,11 @@ class Drill:
     def await_answers(self, load: Load, count: int) -> None:
         """Until `count` requests more were answered."""
         wanted = load.count() + count
-        self.rig.until(f"{count} more answers", lambda: load.count() >= wanted, seconds=PATIENCE)
+        self.until(f"{count} more answers", lambda: load.count() >= wanted)
 
     def await_connected(self) -> None:
         """Until the supervisor has a stream."""
-        self.rig.until("connected", lambda: metrics(self.agent.health).get("connected") == 1, seconds=PATIENCE)
+        self.until("connected", lambda: metrics(self.agent.health).get("connected") == 1)
 
     def supervisor_was_killed(self, load: Load) -> None:
         """What it answers from now on is another life's."""

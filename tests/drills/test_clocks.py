@@ -29,7 +29,7 @@ def test_a_clock_that_is_off_and_jumps_changes_nothing(drill: Drill, tmp_path: P
         load.process += process is drill.agent.process
         drill.await_answers(load, 5)
         drill.roll(load)
-        drill.rig.until("all is well", drill.rig.is_programmed)
+        drill.until("all is well", drill.rig.is_programmed)
     drill.account(load, refused=KILLED if process is drill.agent.process else frozenset())
 
 

@@ -26,7 +26,7 @@ def test_a_supervisor_killed_while_it_persists_comes_back_with_a_whole_generatio
             drill.supervisor_was_killed(load)
             hits += any(_half_written(folder))
             drill.agent.process.start()
-            drill.rig.until("it serves", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
+            drill.until("it serves", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
             drill.await_answers(load, 5)
             drill.await_served(load)
             if hits >= _HITS:
@@ -45,7 +45,7 @@ def test_a_control_plane_killed_while_it_publishes_leaves_every_request_to_one_g
             drill.await_answers(load, 5)
             drill.rig.control.start()
             drill.await_served(load)
-        drill.rig.until("all is well", drill.rig.is_programmed)
+        drill.until("all is well", drill.rig.is_programmed)
     tally = drill.account(load)
     assert not tally.unanswered
     assert set(tally.allowed) == drill.published

@@ -10,7 +10,7 @@ from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.pki.credentials import Credentials
 from tests.apps.rig import metrics, probe
 from tests.drills.disk import DiskOf, a_file_system, a_limit
-from tests.drills.drill import KILLED, PATIENCE, Drill, a_policy
+from tests.drills.drill import KILLED, Drill, a_policy
 from tests.drills.relay import a_network
 
 _LARGE = partial(a_policy, filler="x" * 60_000)
@@ -28,7 +28,7 @@ def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_goo
             network.cut()
             held, served = _held(folder), load.newest()
             drill.publish()
-            drill.rig.until("it expires", lambda: _now() > held.expires_at + timedelta(seconds=1), seconds=PATIENCE)
+            drill.until("it expires", lambda: _now() > held.expires_at + timedelta(seconds=1))
             drill.await_answers(load, 10)
             assert load.newest() == served
             drill.publish()
@@ -37,7 +37,7 @@ def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_goo
             # kubelet has long put a new one there.
             (drill.agent.folder / "token").write_text(drill.rig.token())
             drill.await_served(load)
-            drill.rig.until("all is well", drill.rig.is_programmed)
+            drill.until("all is well", drill.rig.is_programmed)
     tally = drill.account(load)
     assert not tally.unanswered
     assert set(tally.allowed) == {served, str(drill.mark)}
@@ -67,20 +67,20 @@ def test_a_supervisor_whose_disk_is_full_serves_the_newest_from_memory_and_a_res
             drill.await_served(load)
             disk.fill()
             drill.roll(load, _LARGE)
-            drill.rig.until("it says that it is not saved", lambda: _is_saved(drill) == 0)
-            drill.rig.until("the control plane is told what is served", drill.rig.is_programmed)
+            drill.until("it says that it is not saved", lambda: _is_saved(drill) == 0)
+            drill.until("the control plane is told what is served", drill.rig.is_programmed)
             drill.rig.control.kill()
             drill.agent.process.kill()
             drill.supervisor_was_killed(load)
             disk.start()
-            drill.rig.until("it serves what it kept", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
+            drill.until("it serves what it kept", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
             drill.await_answers(load, 5)
             assert load.newest() == "1"
             drill.rig.control.start()
             drill.await_served(load)
             disk.free()
             drill.roll(load, _LARGE)
-            drill.rig.until("it is saved", lambda: _is_saved(drill) == 1, seconds=PATIENCE)
+            drill.until("it is saved", lambda: _is_saved(drill) == 1)
     drill.account(load, refused=KILLED)
 
 

@@ -42,22 +42,20 @@ def test_the_largest_generation_is_served_and_outlives_everybody_and_a_larger_on
         drill.await_served(load)
         drill.roll(load, _LARGEST)
         drill.roll(load, _LARGEST)
-        drill.rig.until(
-            "its status says so", lambda: drill.rig.accepted()[0] == drill.mark and drill.rig.is_programmed()
-        )
+        drill.until("its status says so", lambda: drill.rig.accepted()[0] == drill.mark and drill.rig.is_programmed())
         assert _kept_bytes(drill) > MAX_REVISION_BYTES - 6 * KIB
 
         accepted = drill.rig.accepted()
         for path, policy in _TOO_LARGE.items():
             drill.rig.write("policy.yaml", yaml.safe_dump(policy(drill.mark + 1)))
-            drill.rig.until("it is refused", partial(_is_too_large, drill, path))
+            drill.until("it is refused", partial(_is_too_large, drill, path))
             assert drill.rig.accepted() == accepted
 
         drill.rig.control.kill()
         drill.agent.process.kill()
         drill.supervisor_was_killed(load)
         drill.agent.process.start()
-        drill.rig.until("it serves what it kept", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
+        drill.until("it serves what it kept", lambda: probe(drill.agent.health, "/readyz")[0] == 200)
         drill.await_answers(load, 10)
         assert load.newest() == str(drill.mark)
     drill.account(load, refused=KILLED)

@@ -11,7 +11,7 @@ from supervisor_middleware.cli.processes import Process
 from supervisor_middleware.pki.credential_files import write_credentials
 from tests.apps.rig import metrics, pid_of
 from tests.drills.babbler import WORD
-from tests.drills.drill import PATIENCE, Drill
+from tests.drills.drill import Drill
 from tests.drills.fleet import Fleet, a_fleet, accepts_only, join, rejects, runs_it
 
 _THOUSAND = 1000
@@ -26,15 +26,15 @@ def test_one_that_never_activates_and_one_that_rejects_everything_are_said_so_an
     with a_fleet(drill, {"sleeper": accepts_only, "refuser": rejects}) as fleet:
         drill.rig.control.start()
         drill.agent.process.start()
-        drill.rig.until("the sandbox is served", lambda: _counts(drill) == _ONE_OF_THREE, seconds=PATIENCE)
+        drill.until("the sandbox is served", lambda: _counts(drill) == _ONE_OF_THREE)
         with drill.load() as load:
             for _ in range(2):
                 wanted = [len(fake.offered) + 1 for fake in fleet.values()]
                 drill.roll(load)
-                drill.rig.until("both were asked", partial(_are_asked, fleet, wanted))
-                drill.rig.until("it is said so", lambda: _counts(drill) == _ONE_OF_THREE)
+                drill.until("both were asked", partial(_are_asked, fleet, wanted))
+                drill.until("it is said so", lambda: _counts(drill) == _ONE_OF_THREE)
             fleet.cut("refuser")
-            drill.rig.until("it is back", lambda: fleet["refuser"].connections == 2)
+            drill.until("it is back", lambda: fleet["refuser"].connections == 2)
             drill.await_answers(load, 20)
             assert drill.rig.condition("Programmed") == "False"
             assert drill.rig.condition("Ready") == "True"
@@ -50,14 +50,14 @@ def test_a_thousand_supervisors_come_back_at_once_and_all_run_the_newest_generat
     with a_fleet(drill, {f"one-{n}": runs_it for n in range(_THOUSAND)}) as fleet:
         drill.rig.control.start()
         drill.agent.process.start()
-        drill.rig.until("all run the first", lambda: drill.rig.is_programmed(everyone), seconds=PATIENCE)
+        drill.until("all run the first", lambda: drill.rig.is_programmed(everyone))
         with drill.load() as load:
             drill.await_served(load)
             drill.rig.control.kill()
             drill.publish()
             drill.rig.control.start()
             drill.await_served(load)
-            drill.rig.until("all run the second", lambda: drill.rig.is_programmed(everyone), seconds=PATIENCE)
+            drill.until("all run the second", lambda: drill.rig.is_programmed(everyone))
         digests = {fake.active for fake in fleet.values()}
         assert len(digests) == 1
         assert all(len(fake.offered) == len(set(fake.offered)) for fake in fleet.values())
@@ -68,7 +68,7 @@ def test_one_that_reports_nonsense_at_full_speed_is_believed_nothing_about_other
     drill.start()
     with drill.load() as load, _a_babbler(drill):
         drill.await_served(load)
-        drill.rig.until("it is heard", lambda: _is_heard(drill), seconds=PATIENCE)
+        drill.until("it is heard", lambda: _is_heard(drill))
         before = _resident(drill.rig.control)
         for _ in range(4):
             drill.roll(load)
