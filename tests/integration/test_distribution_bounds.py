@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import grpc
+import structlog.testing
 
 from supervisor_middleware.distribution.admission import Rush
 from supervisor_middleware.distribution.ledger import State
@@ -16,15 +17,18 @@ from supervisor_middleware.distribution.watch import Patience
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.integration.distributing import (
+    AUTHORITY,
     NOW,
     Operator,
     Supervisor,
+    a_channel,
     a_running_supervisor,
     a_sealed,
     a_supervisor,
     an_operator,
     credentials_of,
     refusal,
+    watch,
 )
 from tests.waiting import eventually
 
@@ -168,6 +172,17 @@ async def test_a_hundred_at_once_are_all_served() -> None:
 
         assert set(await asyncio.gather(*map(come, names))) == {ONE.digest}
         assert operator.discovery.encodings == 1
+
+
+async def test_whoever_is_refused_again_and_again_does_not_fill_the_log() -> None:
+    stranger = AUTHORITY.issue_operator(namespace="system", now=NOW)
+    async with an_operator() as operator:
+        with structlog.testing.capture_logs() as logs:
+            async with a_channel(operator.port, stranger) as channel:
+                for _ in range(60):
+                    assert await watch(channel).code() is grpc.StatusCode.UNAUTHENTICATED
+        told = [e for e in logs if e["event"] == "refused a supervisor"]
+        assert 32 <= len(told) < 50
 
 
 # -------------------------------------------------------------------------------------------------------------- leaving

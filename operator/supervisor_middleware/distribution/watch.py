@@ -21,6 +21,7 @@ from supervisor_middleware.distribution.connections import cut
 from supervisor_middleware.distribution.discovery import GONE, NOT_OURS, Discovery
 from supervisor_middleware.distribution.guests import Guest, guest_of
 from supervisor_middleware.distribution.outflow import FLOW, Flow, Outflow
+from supervisor_middleware.distribution.pacing import Allowance, Pace
 from supervisor_middleware.distribution.reports import parse_report
 from supervisor_middleware.distribution.streams import NOT_LEADING, End, Lifetime, SlowReader, Stream
 from supervisor_middleware.errors import Bug, Untrusted
@@ -33,6 +34,8 @@ PUSHBACK: Final = "grpc-retry-pushback-ms"
 """How long to stay away: the name that gRPC's own retries have for it (gRFC A6)."""
 
 _PAUSE: Final = 60.0
+_COMPLAINTS: Final = Pace(burst=32, rate=1)
+"""Of refusals in the log."""
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _HALF_CLOSED: Final = End(grpc.StatusCode.OK)
 _MALFORMED: Final = End(grpc.StatusCode.INVALID_ARGUMENT, "a report cannot be read")
@@ -79,6 +82,7 @@ class Watch:
         self._patience = patience
         self._admission = Admission(rush, clock=lambda: asyncio.get_running_loop().time())
         self._outflow = Outflow(flow)
+        self._complaints = Allowance(_COMPLAINTS, now=0.0)
         self._open_calls: Counter[str] = Counter()
 
     def handler(self) -> "grpc.GenericRpcHandler[bytes, bytes]":
@@ -138,13 +142,19 @@ class Watch:
         try:
             guest = guest_of(certificate, trust_domain=self._trust_domain)
         except Untrusted as error:
-            await _turn_away(str(error), context)
+            await self._turn_away(str(error), context)
         await self._require_counting(guest, context)
         return guest
 
     async def _require_counting(self, guest: Guest, context: _Context) -> None:
         if reason := self._discovery.objection(guest):
-            await _turn_away(reason, context)
+            await self._turn_away(reason, context)
+
+    async def _turn_away(self, reason: str, context: _Context) -> NoReturn:
+        # Whoever has any certificate of our CA may come here as often as it likes.
+        if self._complaints.take(asyncio.get_running_loop().time()):
+            _log.warning("refused a supervisor", reason=reason)
+        await _abort(context, NOT_OURS)
 
     async def _await_sandbox(self, guest: Guest, context: _Context) -> None:
         try:
@@ -185,11 +195,6 @@ class Watch:
                 self._discovery.hear(stream, report)
         finally:
             stream.close(end)
-
-
-async def _turn_away(reason: str, context: _Context) -> NoReturn:
-    _log.warning("refused a supervisor", reason=reason)
-    await _abort(context, NOT_OURS)
 
 
 async def _abort(context: _Context, end: End) -> NoReturn:
