@@ -22,8 +22,9 @@ from supervisor_middleware.wire.channels import shows_certificate
 
 RENEWALS_AT_ONCE: Final = 50
 """How many supervisors are told to renew at one look: a fleet must not do so in one moment."""
-RENEWAL_REPEATED: Final = 600.0
-"""Seconds until one that came back by its old certificate is told again."""
+RENEWAL_REPEATED: Final = 30.0
+"""Seconds until one that came back by its old certificate is told again: it asks one address a time, and of several
+replicas one leads."""
 
 _log = structlog.get_logger(__name__)
 
