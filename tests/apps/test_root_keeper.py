@@ -387,6 +387,20 @@ async def test_a_supplied_root_that_cannot_serve_is_refused_and_said_once() -> N
     assert world.process().replica.authority == first
 
 
+async def test_roots_that_cannot_be_read_any_more_are_said_and_what_runs_goes_on() -> None:
+    world = World()
+    process = world.process()
+    await process.lead()
+    before = process.replica.rotation
+    assert world.kept is not None
+    broken = {**world.kept.parts, "held.crt": b"nonsense", "held.key": b"nonsense"}
+    world.kept, world.version = replace(world.kept, parts=broken), world.version + 1
+    await process.lead(2)
+    assert process.replica.rotation == before
+    assert kinds(world) == ["root_refused"]
+    assert b"supervisor_middleware_root_usable 0.0" in process.metrics.render()
+
+
 async def test_an_outage_changes_nothing_and_a_new_leader_waits_for_what_is_kept() -> None:
     world = World()
     process = world.process()

@@ -96,7 +96,8 @@ class RootKeeper:
                 for _ in Stage:
                     if not await self.look():
                         break
-            except (Unavailable, InvalidInput) as error:
+            except SupervisorMiddlewareError as error:
+                # Also what the API server refuses for good: whoever made the Secret immutable can undo that.
                 _log.warning("the root of identities cannot be looked after now", reason=str(error))
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
@@ -110,7 +111,8 @@ class RootKeeper:
             except Unavailable as error:
                 _log.warning("the root of identities cannot be read yet", reason=str(error))
                 await asyncio.sleep(_RETRY)
-            except InvalidInput:
+            except SupervisorMiddlewareError as error:
+                _log.warning("the root of identities cannot be looked after now", reason=str(error))
                 return
             else:
                 return
@@ -119,17 +121,22 @@ class RootKeeper:
         """One look; whether it changed something, so that the next one should follow at once.
 
         Raises:
-            InvalidInput, Unavailable: the roots cannot be read or written now.
+            SupervisorMiddlewareError: the roots cannot be read or written now.
         """
         async with self._turn:
             return await self._look()
 
     async def _look(self) -> bool:
         leading, now = self._leading, self.now()
-        stored = await self.roots.read(now=now, known=self.replica.rotation)
-        self._tell_trouble("" if stored is not None else "it is missing", stored)
-        if stored is None:
+        try:
+            stored = await self.roots.read(now=now, known=self.replica.rotation)
+        except InvalidInput as error:
+            self._tell_trouble(str(error), kind=ChangeKind.ROOT_REFUSED)
             return False
+        if stored is None:
+            self._tell_trouble("it is missing", kind=ChangeKind.ROOT_MISSING)
+            return False
+        self._tell_trouble(stored.problem, kind=ChangeKind.ROOT_REFUSED)
         self._adopt(stored.rotation)
         self._measure()
         if leading is None or leading is not self._leading:
@@ -197,11 +204,9 @@ class RootKeeper:
         self.emit(Changed(kind=kind, subject=subject, reason=cause, digest=digest, request=asked))
         _log.info("the root of identities", stage=rotation.stage.value, cause=cause, trust_bundle=digest)
 
-    def _tell_trouble(self, missing: str, stored: StoredRotation | None) -> None:
-        trouble = missing or ("" if stored is None else stored.problem)
+    def _tell_trouble(self, trouble: str, *, kind: ChangeKind) -> None:
         self.replica.metrics.root_usable.set(not trouble)
         if trouble and trouble != self._trouble:
-            kind = ChangeKind.ROOT_MISSING if missing else ChangeKind.ROOT_REFUSED
             self.emit(Changed(kind=kind, subject=_subject(self.replica.rotation), reason=kind.value))
         if trouble:
             _log.error(
