@@ -5,6 +5,7 @@ kubectl costs more than what is measured, so writes go over kept connections.
 
 import asyncio
 import json
+import re
 import signal
 import ssl
 import sys
@@ -24,7 +25,8 @@ from e2e.objects import API_VERSION, Document, a_policy, an_entry
 
 POLICIES: Final = f"/apis/{API_VERSION}/sandboxpolicies"
 CONFIGS: Final = 3
-_CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_CRDS: Final = _ROOT / "crds"
 _CALL_SECONDS: Final = 60.0
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
@@ -50,11 +52,17 @@ def installed(*, environment: Mapping[str, str] | None = None, module: str | Non
         files = [f"--filename={path}" for path in sorted(_CRDS.glob("*.yaml"))]
         plane.kubectl("apply", "--server-side", *files)
         plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
-        installation = Installation(plane, Path(folder) / "operator", environment=environment or {})
+        environment = {**_allocation(), **(environment or {})}
+        installation = Installation(plane, Path(folder) / "operator", environment=environment)
         installation.operator.module = module or installation.operator.module
         with installation:
             note("the operator is ready")
             yield installation
+
+
+def _allocation() -> Mapping[str, str]:
+    """How the image has memory allocated."""
+    return dict(re.findall(r"\b(MALLOC_\w+)=(\S+)", (_ROOT / "Containerfile").read_text(encoding="utf-8")))
 
 
 class Client:

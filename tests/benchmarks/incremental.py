@@ -45,12 +45,14 @@ class _World:
         return decide(snapshot, self.catalog, judge=self.judge)
 
     def roll_out(self) -> Rollout:
-        return self.composer.roll_out(
+        rollout = self.composer.roll_out(
             self.sandboxes,
             tuple(self.revisions.values()),
             namespaces=self.namespaces,
             bindings=self.decisions.registry.bindings,
         )
+        self.composer.published()
+        return rollout
 
     def edit(self) -> Stored:
         self.edits += 1
@@ -65,6 +67,7 @@ class _World:
         around = self.judge.around(self.decisions.registry, self.catalog)
         decision = self.judge.decide(stored, self.catalog, around=around, accepted=None)
         self.composer.replace(_revision(decision.fresh), bindings=around.bindings)
+        self.composer.published()
 
     def whole_pass(self) -> None:
         """The same within a pass over everything."""

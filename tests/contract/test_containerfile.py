@@ -51,6 +51,11 @@ def test_it_has_two_stages_and_each_image_is_an_argument() -> None:
     assert {m[0].removeprefix("python") for m in python if m} == {"3.11"}
 
 
+def test_it_has_buffers_of_connections_given_back() -> None:
+    *_, runtime = _stages()
+    assert "MALLOC_MMAP_THRESHOLD_=131072" in _all(runtime, "ENV")
+
+
 def test_what_it_copies_is_there_and_reaches_the_build() -> None:
     ignored = [line for line in (ROOT / ".containerignore").read_text().splitlines() if line and line[0] != "#"]
     allowed = [line[1:] for line in ignored if line.startswith("!")]

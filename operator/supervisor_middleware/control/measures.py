@@ -31,10 +31,8 @@ class Measures:
         self._changed_at = {uid: at for uid, at in self._changed_at.items() if uid in standings}
         for uid, at in list(self._changed_at.items()):
             standing = standings[uid]
-            if standing.is_current and all(v.is_active for v in standing.views):
-                # Where no sandbox runs it there is nothing to wait for, nor will one that comes later have been late.
-                if standing.views:
-                    self._metrics.convergence.observe((now - at).total_seconds())
+            if standing.is_current and standing.views and all(v.is_active for v in standing.views):
+                self._metrics.convergence.observe((now - at).total_seconds())
                 del self._changed_at[uid]
 
     def registered(self, registrations: Iterable[RegistrationDecision]) -> None:
