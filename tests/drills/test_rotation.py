@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_a_control_plane_that_is_killed_at_any_stage_goes_on_with_the_same_rotat
         drill.await_served(load)
         request = rotate(drill)
         for reached in (Stage.PREPARED, Stage.ACTIVATED, Stage.TAINTED, Stage.REVOKED):
-            until(drill, f"{reached.value} or later", lambda: _is_reached(drill, reached))
+            until(drill, f"{reached.value} or later", partial(_is_reached, drill, reached))
             drill.rig.control.kill()
             drill.await_answers(load, 5)
             drill.rig.control.start()
