@@ -19,8 +19,10 @@ class Folder:
     def __init__(self, *names: str) -> None:
         self.names = set(names)
         self.unknown = list[str]()
+        self.readings = 0
 
     async def snapshot(self) -> Snapshot:
+        self.readings += 1
         sandboxes = (Sandbox(namespace="team-a", name=n, uid=f"team-a/{n}", labels={}) for n in sorted(self.names))
         return Snapshot(sandboxes=tuple(sandboxes), unknown=frozenset(self.unknown))
 
@@ -111,3 +113,35 @@ async def test_a_revocation_is_noticed_and_a_broken_ledger_changes_nothing(
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_revocation_that_a_question_saw_first_is_noticed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor_middleware.apps.joins.LOOK_INTERVAL", 0.05)
+    joins = Joins(tmp_path, snapshot=Folder("agent").snapshot)
+    identity = await joins.review(a_token(tmp_path))
+    changes: list[int] = []
+    following = asyncio.create_task(joins.follow(lambda: changes.append(1)))
+    try:
+        await eventually(lambda: changes == [1])
+        revoke(tmp_path)
+        # Whoever was revoked asks to renew before the next look.
+        with pytest.raises(Untrusted, match="revoked"):
+            await joins.vouch(identity)
+        await eventually(lambda: changes == [1, 1])
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_token_that_is_none_does_not_have_the_folder_read(tmp_path: Path) -> None:
+    folder = Folder("agent")
+    joins = Joins(tmp_path, snapshot=folder.snapshot)
+    spent = a_token(tmp_path)
+    await joins.review(spent)
+    folder.readings = 0
+    for token, reason in (("", "malformed"), ("smw-join.0.x", "unknown"), (spent, "used")):
+        with pytest.raises(Untrusted, match=f"join token: {reason}"):
+            await joins.review(token)
+    assert folder.readings == 0

@@ -4,7 +4,8 @@ The ledger is the truth and is read at every question; `smw token` writes it bes
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,8 @@ class Joins:
             Untrusted: the token is unknown, spent, expired or revoked, or its sandbox is not there.
             Unavailable: the folder cannot be read.
         """
+        # Anybody may ask: the folder is read only for a token that is good.
+        await asyncio.to_thread(self._check, token)
         sandboxes = await self._sandboxes()
         return await asyncio.to_thread(self._redeem, token, sandboxes)
 
@@ -57,14 +60,17 @@ class Joins:
         return self._standing is None or identity in self._standing
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Look at the ledger for ever; `changed` is called whenever somebody's join has ended."""
+        """Look at the ledger for ever; `changed` is called at the first look, and when somebody's join has ended."""
+        # Not `_standing`: a question meanwhile (the revoked one's, say) sees the end first, and ends no stream.
+        told: frozenset[SandboxIdentity] | None = None
         while True:
             try:
-                before, now = self._standing, await asyncio.to_thread(self._read)
+                now = await asyncio.to_thread(self._read)
             except SupervisorMiddlewareError as error:
                 _log.error("the ledger of join tokens cannot be read; revocations wait", reason=str(error))
             else:
-                if before is not None and before - now:
+                before, told = told, now
+                if before is None or before - now:
                     changed()
             await asyncio.sleep(LOOK_INTERVAL)
 
@@ -74,15 +80,16 @@ class Joins:
             raise Unavailable("the folder cannot be read now")
         return frozenset((s.namespace, s.name) for s in snapshot.sandboxes)
 
+    def _check(self, token: str) -> None:
+        with _told(), join_tokens(self._state) as tokens:
+            tokens.check(token, utc_now())
+
     def _redeem(self, token: str, sandboxes: frozenset[tuple[str, str]]) -> SandboxIdentity:
-        try:
-            with join_tokens(self._state) as tokens:
-                identity = tokens.redeem(token, utc_now())
-                # Within: what is raised here leaves the token unspent.
-                _require(identity, among=sandboxes)
-                self._standing = tokens.standing()
-        except JoinTokenRefused as error:
-            raise Untrusted(f"join token: {error.reason}") from error
+        with _told(), join_tokens(self._state) as tokens:
+            identity = tokens.redeem(token, utc_now())
+            # Within: what is raised here leaves the token unspent.
+            _require(identity, among=sandboxes)
+            self._standing = tokens.standing()
         return identity
 
     def _read(self) -> frozenset[SandboxIdentity]:
@@ -90,6 +97,15 @@ class Joins:
             # Under the lock, so that of two looks the later one stays.
             self._standing = standing = tokens.standing()
         return standing
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say in our log why a token was refused."""
+    try:
+        yield
+    except JoinTokenRefused as error:
+        raise Untrusted(f"join token: {error.reason}") from error
 
 
 def _require(identity: SandboxIdentity, *, among: frozenset[tuple[str, str]]) -> None:

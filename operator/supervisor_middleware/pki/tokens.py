@@ -98,19 +98,21 @@ class JoinTokens:
         self._entries = {**kept, token_id: entry}
         return token
 
+    def check(self, token: str, now: datetime) -> None:
+        """Return if `redeem` would take `token`.
+
+        Raises:
+            JoinTokenRefused: as `redeem`.
+        """
+        self._good(token, now)
+
     def redeem(self, token: str, now: datetime) -> SandboxIdentity:
         """Spend `token`; its ID stands in for the Pod UID that a standalone supervisor does not have.
 
         Raises:
             JoinTokenRefused: unknown, spent or expired; its `reason` is for our log only.
         """
-        token_id = _token_id(token)
-        entry = self._entries.get(token_id)
-        # The hash is compared even for an unknown ID: timing must not tell which IDs exist.
-        if not hmac.compare_digest(_hash(token), entry.sha256 if entry else _hash("")) or entry is None:
-            raise JoinTokenRefused(Refusal.UNKNOWN)
-        if refusal := entry.refusal(now):
-            raise JoinTokenRefused(refusal)
+        token_id, entry = self._good(token, now)
         identity = _identity(token_id, namespace=entry.namespace, sandbox=entry.sandbox)
         # One supervisor a sandbox: whoever joined before has no part in it any more.
         earlier = [e for e in self._of(entry.namespace, entry.sandbox) if self._entries[e].stands]
@@ -129,6 +131,16 @@ class JoinTokens:
         """Whoever joined and may go on."""
         joined = ((key, entry) for key, entry in self._entries.items() if entry.stands)
         return frozenset(_identity(key, namespace=e.namespace, sandbox=e.sandbox) for key, e in joined)
+
+    def _good(self, token: str, now: datetime) -> tuple[str, _Entry]:
+        token_id = _token_id(token)
+        entry = self._entries.get(token_id)
+        # The hash is compared even for an unknown ID: timing must not tell which IDs exist.
+        if not hmac.compare_digest(_hash(token), entry.sha256 if entry else _hash("")) or entry is None:
+            raise JoinTokenRefused(Refusal.UNKNOWN)
+        if refusal := entry.refusal(now):
+            raise JoinTokenRefused(refusal)
+        return token_id, entry
 
     def _of(self, namespace: str, sandbox: str) -> list[str]:
         return [key for key, e in self._entries.items() if (e.namespace, e.sandbox) == (namespace, sandbox)]
