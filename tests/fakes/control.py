@@ -146,7 +146,7 @@ class FakeDistributor:
 
     def __init__(self, acts: list[str]) -> None:
         self.generations: Mapping[str, Sealed] = {}
-        self.published: list[Mapping[str, Sealed]] = []
+        self.published = list[Mapping[str, Sealed]]()
         self.connected: set[str] = set()
         self.running: dict[str, str] = {}
         self.acts = acts
