@@ -23,10 +23,11 @@ class Clock:
 async def pause_of(admission: Admission, key: str) -> float:
     """What a hello is told; 0 if it is let in."""
     try:
-        async with admission.turn(key):
-            return 0
+        admission.come(key)
+        await admission.turn()
     except Refused as error:
         return error.pause
+    return 0
 
 
 async def test_a_burst_is_let_in_at_once_and_then_so_many_a_second() -> None:
@@ -43,8 +44,8 @@ async def test_who_waits_is_served_in_order() -> None:
     served = list[int]()
 
     async def come(number: int) -> None:
-        async with admission.turn(str(number)):
-            served.append(number)
+        await admission.turn()
+        served.append(number)
 
     await asyncio.gather(*map(come, range(20)))
     assert served == list(range(20))
@@ -59,23 +60,6 @@ async def test_nobody_waits_longer_than_is_bearable() -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-
-
-async def test_so_many_are_at_work_at_once() -> None:
-    admission, end, at_work = Admission(Rush(at_work=2, of_one=MANY), clock=Clock()), asyncio.Event(), list[str]()
-
-    async def work(key: str) -> None:
-        async with admission.turn(key):
-            at_work.append(key)
-            await end.wait()
-
-    working = [asyncio.ensure_future(work(key)) for key in "abcd"]
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert at_work == ["a", "b"]
-    end.set()
-    await asyncio.gather(*working)
-    assert at_work == ["a", "b", "c", "d"]
 
 
 async def test_one_supervisor_comes_only_so_often_and_takes_no_turn_of_others() -> None:

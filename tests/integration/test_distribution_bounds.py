@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import grpc
+import pytest
 import structlog.testing
 
 from supervisor_middleware.distribution.admission import Rush
@@ -13,7 +14,7 @@ from supervisor_middleware.distribution.ledger import State
 from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.distribution.outflow import Flow
 from supervisor_middleware.distribution.pacing import Pace
-from supervisor_middleware.distribution.watch import Patience
+from supervisor_middleware.distribution.watch import MAX_STREAMS, Patience
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.integration.distributing import (
@@ -159,6 +160,19 @@ async def test_one_that_comes_again_and_again_is_told_to_stay_away_and_others_ar
             assert 5 < (await supervisor.pause() or 0) <= 10
         async with a_running_supervisor(operator, "b") as other:
             await other.offer()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_who_says_nothing_or_has_no_sandbox_any_more_takes_nobodys_place(is_known: bool) -> None:  # noqa: FBT001
+    names = [f"s{n}" for n in range(33)]
+    patience = Patience(sandbox=seconds(30), hello=seconds(30))
+    async with an_operator(patience=patience) as operator, AsyncExitStack() as stack:
+        await operator.publish({f"uid-{n}": ONE for n in (*(names if is_known else ()), "b")})
+        channels = [await stack.enter_async_context(a_channel(operator.port, credentials_of(n))) for n in names]
+        calls = [watch(channel) for channel in channels for _ in range(MAX_STREAMS)]
+        await eventually(lambda: operator.watch._open_calls.total() == len(calls))
+        async with a_running_supervisor(operator, "b") as other:
+            assert (await other.offer()).digest == ONE.digest
 
 
 async def test_a_hundred_at_once_are_all_served() -> None:

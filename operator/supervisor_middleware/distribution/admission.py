@@ -1,12 +1,11 @@
-"""Who may say hello when everybody comes at once: so many a second, so many at work, in the order they came.
+"""Who is let in when everybody comes at once: so many a second, in the order they said hello.
 
 Whoever would wait too long, or comes again and again, is told how long to stay away. A hello costs a lookup and an
 offer, and an operator that has just begun to lead gets them from everybody.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,14 +19,13 @@ _OF_ONE: Final = Pace(burst=32, rate=0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rush:
-    """What is admitted: `rate` a second after `burst`, `at_work` at a time; nobody waits longer than `longest`.
+    """What is admitted: `rate` a second after `burst`; nobody waits longer than `longest`.
 
     `of_one` is what one supervisor may do.
     """
 
     rate: float = 400.0
     burst: int = 64
-    at_work: int = 512
     longest: float = 10.0
     of_one: Pace = _OF_ONE
 
@@ -50,33 +48,33 @@ class Admission:
         """`clock` never jumps."""
         self._rush, self._clock = rush, clock
         self._next = 0.0
-        self._at_work = asyncio.Semaphore(rush.at_work)
         self._known: dict[str, Allowance] = {}
         self._room = _ROOM
 
-    @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Work on the hello of supervisor `key` in the block when it is its turn.
+    def come(self, key: str) -> None:
+        """Supervisor `key` begins a stream.
 
         Raises:
-            Refused: too many are before it, or it was here too often.
+            Refused: it was here too often.
         """
-        pause = self._wait_of(key)
-        if pause > 0:
-            await asyncio.sleep(pause)
-        async with self._at_work:
-            yield
-
-    def _wait_of(self, key: str) -> float:
         now = self._clock()
         allowance = self._allowance(key, now)
         if not allowance.take(now):
             raise Refused("this supervisor came too often", pause=allowance.until_next(now))
+
+    async def turn(self) -> None:
+        """Return when it is one's turn. There is nothing to hold: what somebody else keeps waiting comes before.
+
+        Raises:
+            Refused: too many are before it.
+        """
+        now = self._clock()
         begin = max(self._next, now - self._rush.burst / self._rush.rate)
         if (pause := begin - now) > self._rush.longest:
             raise Refused("too many supervisors at once", pause=pause)
         self._next = begin + 1 / self._rush.rate
-        return pause
+        if pause > 0:
+            await asyncio.sleep(pause)
 
     def _allowance(self, key: str, now: float) -> Allowance:
         if len(self._known) >= self._room:

@@ -112,15 +112,17 @@ class Watch:
                 del self._open_calls[guest.key]
 
     async def _follow(self, guest: Guest, reports: AsyncIterator[bytes], context: _Context) -> None:
-        async with self._admission.turn(guest.key):
-            await self._await_sandbox(guest, context)
-            hello = await self._hello(reports, context)
-            if not self._discovery.is_placed(guest):
-                await _abort(context, GONE)
-            await self._require_counting(guest, context)  # again: it may have changed while we waited
-            if not self._discovery.speaks():
-                await _abort(context, NOT_LEADING)
-            stream = self._discovery.open(guest, hello)
+        self._admission.come(guest.key)
+        # Whoever keeps us waiting must not do so in a place that others wait for.
+        await self._await_sandbox(guest, context)
+        hello = await self._hello(reports, context)
+        await self._admission.turn()
+        if not self._discovery.is_placed(guest):
+            await _abort(context, GONE)
+        await self._require_counting(guest, context)  # again: it may have changed while we waited
+        if not self._discovery.speaks():
+            await _abort(context, NOT_LEADING)
+        stream = self._discovery.open(guest, hello)
         reading = asyncio.create_task(self._read(stream, reports))
         try:
             end = await stream.serve(
