@@ -18,7 +18,7 @@ from supervisor_middleware.model.registration import ClientAuthentication, Conne
 from supervisor_middleware.model.revision import BASELINE_KIND, Entry, Position, Revision, Skip, Unresolved
 from supervisor_middleware.model.sandbox import NAMESPACE_LABEL, Sandbox
 from supervisor_middleware.model.selectors import Operator, Requirement, Selector
-from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, Unselected
+from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, TransportPhase, Unselected
 from supervisor_middleware.model.snapshot import Stored
 from supervisor_middleware.model.violation import Subject
 
@@ -40,12 +40,14 @@ def some_settings(
     builtins: Sequence[Binding] | None = None,
     unselected: Unselected = Unselected.ALLOW,
     loopback: Loopback = Loopback.REFUSED,
+    transport_phase: TransportPhase = TransportPhase.PREVIEW,
     knowledge: Knowledge = Knowledge.LIVE,
 ) -> CompilerSettings:
     return CompilerSettings(
         builtins=tuple(builtins if builtins is not None else (a_builtin(),)),
         unselected=unselected,
         loopback=loopback,
+        transport_phase=transport_phase,
         knowledge=knowledge,
     )
 

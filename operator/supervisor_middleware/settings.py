@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import read_duration
 from supervisor_middleware.model.limits import CHAIN_TIMEOUT
-from supervisor_middleware.model.settings import LATENCY_BUDGET, Disclosure, Loopback, Unselected
+from supervisor_middleware.model.settings import LATENCY_BUDGET, Disclosure, Loopback, TransportPhase, Unselected
 from supervisor_middleware.pki.authority import LEAF_LIFETIME, ROOT_LIFETIME
 from supervisor_middleware.pki.rotation import OVERLAP
 from supervisor_middleware.pki.spiffe import SpiffeId, is_label, is_subdomain
@@ -126,6 +126,7 @@ class ControlPlaneSettings(_Settings):
     root_overlap: RootOverlap = OVERLAP
     unselected: Unselected = Unselected.ALLOW
     loopback: Loopback = Loopback.REFUSED
+    transport_phase: TransportPhase = TransportPhase.PREVIEW
     latency_budget: LatencyBudget = LATENCY_BUDGET
     audit_file: Path | None = None
 

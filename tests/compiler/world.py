@@ -22,7 +22,7 @@ from supervisor_middleware.model.manifest import Binding, Dialect, Manifest, Ope
 from supervisor_middleware.model.registration import Registration
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import Sandbox
-from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, Unselected
+from supervisor_middleware.model.settings import CompilerSettings, Knowledge, Loopback, TransportPhase, Unselected
 from supervisor_middleware.model.snapshot import POLICY_KINDS, BundleKey, Stored
 from supervisor_middleware.model.verdict import (
     Accepted,
@@ -209,6 +209,7 @@ def _settings(given: Mapping[str, Any]) -> CompilerSettings:
         builtins=tuple(a_builtin(name) for name in builtins),
         unselected=Unselected(given.get("unselected", "Allow")),
         loopback=Loopback(given.get("loopback", "Refused")),
+        transport_phase=TransportPhase(given.get("transportPhase", "1")),
         knowledge=Knowledge(given.get("knowledge", "Live")),
     )
 

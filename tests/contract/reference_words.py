@@ -21,6 +21,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "leaf_lifetime": "Validity of certificates we issue, 1 minute to 7 days; supervisors get a new one at half of it.",
     "unselected": "What a sandbox does that no policy selects: lets requests pass, or refuses them.",
     "loopback": "Whether a registration may name a loopback endpoint.",
+    "transport_phase": "RFC 0009's phase: `1` permits `http://` where a registration says `allowInsecure: true`, `2` nowhere; "
+    "one that was accepted is in force no more.",
     "latency_budget": "How long a chain may take, by its timeouts, before an admission warning says so; at most 30s.",
     "audit_file": "OCSF events, one JSON object a line, mode 0600. If absent: standard output; standalone, `audit.jsonl` in the state directory; enroll, none.",
     "namespace": "Own namespace: the operator's, or that of a supervisor's sandbox.",
@@ -106,7 +108,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.INVALID_TIMEOUT: "A duration outside its grammar or range.",
     Reason.INVALID_ENDPOINT: "`grpcEndpoint` is no `https://host[:port]`, or a loopback address where that is refused.",
     Reason.INVALID_CA_BUNDLE: "A bundle that is not PEM certificates and nothing else (a private key in it, too).",
-    Reason.INSECURE_TRANSPORT: "`http://` without `allowInsecure`, or `allowInsecure` on `https://`.",
+    Reason.INSECURE_TRANSPORT: "`http://` without `allowInsecure` or in transport phase 2, or `allowInsecure` on `https://`.",
     Reason.RESERVED_NAMESPACE: "A name in `openshell/`, which belongs to built-ins.",
     Reason.SELECTS_SKIPPED_HOST: "A selector covers a host that the policy declares `tls: skip`; one is shown.",
     Reason.DUPLICATE_NAME: "Another accepted registration has the name.",

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from supervisor_middleware.control.status_writer import PENDING_GRACE
 from supervisor_middleware.errors import Bug, Unavailable
+from supervisor_middleware.model.settings import TransportPhase
 from supervisor_middleware.model.snapshot import Stored, StoredRevision
 from supervisor_middleware.model.verdict import Described, Rejected
 from tests.builders import (
@@ -23,6 +24,7 @@ from tests.builders import (
     a_revision,
     a_sandbox,
     an_entry_spec,
+    some_settings,
 )
 from tests.fakes.control import DOWN, Control, FakeAsker, FakeWorld, a_control
 
@@ -497,6 +499,33 @@ async def test_a_registration_that_goes_to_plaintext_is_audited_once() -> None:
     assert control.world.notices == [("acme", "InsecureTransport")]
     # What the service said before, it said elsewhere: the policy's revision is another.
     assert control.changes() == ["registration_accepted", "registration_insecure", "policy_accepted"]
+
+
+async def test_what_was_accepted_in_the_clear_is_in_force_no_more_once_the_platform_forbids_it() -> None:
+    world = FakeWorld(
+        registrations=[a_registration(grpcEndpoint="http://redactor.acme.svc:8080", allowInsecure=True)],
+        policies=[a_policy()],
+        sandboxes=[a_sandbox()],
+    )
+    permitted = a_control(world)
+    await permitted.settle()
+    assert permitted.distributor.stages("coder") == ["redact"]
+
+    forbidden = a_control(world, settings=some_settings(transport_phase=TransportPhase.STABLE))
+    await forbidden.settle()
+    assert forbidden.distributor.stages("coder") == ["redact (RegistrationMissing)"]
+    assert forbidden.asker.described == []
+    status = world.status("uid-of-acme")
+    assert (status["bindingCount"], status["policies"]) == (0, 0)
+    assert [(v["path"], v["reason"]) for v in status["violations"]] == [("spec.grpcEndpoint", "InsecureTransport")]
+    assert world.condition("uid-of-acme", "Ready") == ("False", "Invalid")
+    assert world.condition(POLICY, "ResolvedRefs") == ("False", "BindingNotFound")
+    assert "registration_rejected" in forbidden.changes()
+
+    world.put(a_registration(generation=2))
+    await forbidden.settle()
+    assert forbidden.distributor.stages("coder") == ["redact"]
+    assert world.condition(POLICY, "ResolvedRefs")[0] == "True"
 
 
 async def test_a_notice_that_cannot_be_sent_undoes_nothing() -> None:

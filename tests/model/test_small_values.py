@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from supervisor_middleware.model.evaluation import FailureCode, StageFailed
 from supervisor_middleware.model.sandbox import Sandbox
+from supervisor_middleware.model.settings import TransportPhase
 from supervisor_middleware.model.snapshot import BundleKey, Snapshot, StoredRevision
-from tests.builders import a_policy, a_revision
+from tests.builders import a_connection, a_policy, a_revision, some_settings
 
 
 def test_a_stage_failure_carries_its_code_and_nothing_else() -> None:
@@ -41,3 +44,10 @@ def test_the_highest_epoch_is_of_whatever_was_written_last() -> None:
     assert Snapshot(revisions=(stored,)).highest_epoch == 3
     assert Snapshot(revisions=(stored,), policies=(*odd, accepted)).highest_epoch == 5
     assert Snapshot(policies=tuple(odd)).highest_epoch == 0
+
+
+@pytest.mark.parametrize("phase", TransportPhase)
+def test_plaintext_is_permitted_in_the_first_transport_phase_alone(phase: TransportPhase) -> None:
+    settings = some_settings(transport_phase=phase)
+    assert settings.permits(a_connection("https://svc.test:443"))
+    assert settings.permits(a_connection("http://svc.test:80")) == (phase is TransportPhase.PREVIEW)

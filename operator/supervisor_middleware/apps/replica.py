@@ -109,6 +109,7 @@ class Replica:
             builtins=BUILTIN_BINDINGS,
             unselected=settings.unselected,
             loopback=settings.loopback,
+            transport_phase=settings.transport_phase,
             latency_budget=settings.latency_budget,
         )
 

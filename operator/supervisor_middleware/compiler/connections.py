@@ -14,7 +14,7 @@ from supervisor_middleware.model.durations import parse_timeout
 from supervisor_middleware.model.fields import ENDPOINT_RULE
 from supervisor_middleware.model.hosts import DEFAULT_PORTS, normalize_host
 from supervisor_middleware.model.registration import ClientAuthentication, Connection
-from supervisor_middleware.model.settings import CompilerSettings, Loopback
+from supervisor_middleware.model.settings import CompilerSettings, Loopback, TransportPhase
 from supervisor_middleware.model.snapshot import BundleKey
 from supervisor_middleware.model.violation import Reason
 
@@ -76,7 +76,13 @@ def _endpoint_problems(spec: Mapping[str, Any], settings: CompilerSettings) -> I
         return
     if port == 0:
         yield Reason.INVALID_ENDPOINT, "port 0 is nobody's", "check the port"
-    if url.scheme == "http" and not spec.get("allowInsecure"):
+    if url.scheme == "http" and settings.transport_phase is TransportPhase.STABLE:
+        yield (
+            Reason.INSECURE_TRANSPORT,
+            "http:// sends request content in the clear, which this platform no longer permits (transport phase 2)",
+            "use https:// and remove allowInsecure",
+        )
+    elif url.scheme == "http" and not spec.get("allowInsecure"):
         yield (
             Reason.INSECURE_TRANSPORT,
             "http:// sends request content in the clear and needs allowInsecure: true",

@@ -83,7 +83,9 @@ def decide_registrations(
     Those in `frozen` (by UID) stay on what is committed of them.
     """
     ordered = sorted(snapshot.registrations, key=lambda s: (s.created_at, s.subject.name))
-    standing = {s.uid: a for s in ordered if (a := accepted_registration(s)) is not None}
+    accepted = ((s.uid, accepted_registration(s)) for s in ordered)
+    # Last-known-good holds back nothing that the platform no longer permits.
+    standing = {uid: a for uid, a in accepted if a is not None and settings.permits(a.connection)}
     drafted = [draft_registration(s, bundles=snapshot.bundles, settings=settings) for s in ordered]
     drafts = tuple(draft for draft, _ in drafted)
     for stored, (draft, spec_report) in zip(ordered, drafted, strict=True):
@@ -170,6 +172,7 @@ def _lost(
 
 
 def accepted_registration(stored: Stored) -> Registration | None:
+    """What its status says is accepted, if that can be read."""
     value = stored.status.get("accepted")
     if not isinstance(value, Mapping):
         return None

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from supervisor_middleware.model.manifest import Binding
+from supervisor_middleware.model.registration import Connection
 
 LATENCY_BUDGET: Final = timedelta(seconds=5)
 """How long a chain may take before whoever writes it is warned, unless the platform says otherwise."""
@@ -23,6 +24,13 @@ class Loopback(StrEnum):
 
     REFUSED = "Refused"
     ALLOWED = "Allowed"
+
+
+class TransportPhase(StrEnum):
+    """RFC 0009 "Transport security": the research preview may consent to plaintext, the stable design knows none."""
+
+    PREVIEW = "1"
+    STABLE = "2"
 
 
 class Disclosure(StrEnum):
@@ -47,5 +55,10 @@ class CompilerSettings:
     builtins: tuple[Binding, ...] = ()
     unselected: Unselected = Unselected.ALLOW
     loopback: Loopback = Loopback.REFUSED
+    transport_phase: TransportPhase = TransportPhase.PREVIEW
     knowledge: Knowledge = Knowledge.LIVE
     latency_budget: timedelta = LATENCY_BUDGET
+
+    def permits(self, connection: Connection) -> bool:
+        """Whether content may be sent there at all, accepted before or not."""
+        return self.transport_phase is TransportPhase.PREVIEW or not connection.is_insecure
