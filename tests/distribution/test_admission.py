@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from supervisor_middleware.distribution.admission import _ROOM, Admission, Refused, Rush
-from supervisor_middleware.distribution.pacing import Pace
+from supervisor_middleware.distribution.admission import Admission, Refused, Rush
+from supervisor_middleware.distribution.pacing import _ROOM, Pace
 
 MANY = Pace(burst=1000, rate=1000)
 
@@ -80,4 +80,4 @@ async def test_of_those_who_were_here_long_ago_nothing_is_kept() -> None:
         await pause_of(admission, str(number))
     clock.time += 10
     await pause_of(admission, "a")
-    assert list(admission._known) == ["a"]
+    assert list(admission._allowances._known) == ["a"]

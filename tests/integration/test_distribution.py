@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import grpc
 import pytest
+import structlog.testing
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
+from supervisor_middleware.distribution.issuance import OF_ONE
 from supervisor_middleware.distribution.ledger import State
 from supervisor_middleware.distribution.turns import AT_WORK, OF_ONE_PEER
 from supervisor_middleware.distribution.watch import MAX_STREAMS, Patience
@@ -110,6 +112,25 @@ async def test_a_flood_of_enrolments_is_bounded_and_then_forgotten() -> None:
         codes = [refused.code() for refused in await asyncio.gather(*flood)]
         assert codes.count(grpc.StatusCode.UNAUTHENTICATED) == OF_ONE_PEER
         assert (await enroll(operator, csr, "token-a")).certificate_chain_pem
+
+
+async def test_whoever_guesses_tokens_for_ever_does_not_fill_the_log() -> None:
+    async with an_operator() as operator:
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(60):
+                await enrolment_refusal(operator, b"", "no")
+        told = [e for e in logs if e["event"] == "refused an enrolment"]
+        assert 32 <= len(told) < 50
+
+
+async def test_one_supervisor_gets_so_many_certificates_and_others_theirs() -> None:
+    async with an_operator() as operator:
+        operator.reviewer.tokens["token-b"] = a_pod("b")
+        _, csr = new_key_and_csr()
+        for _ in range(OF_ONE.burst):
+            await enroll(operator, csr, "token-a")
+        assert (await enrolment_refusal(operator, csr, "token-a")).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await enroll(operator, csr, "token-b")).certificate_chain_pem
 
 
 async def test_an_unreadable_csr_is_the_callers_fault() -> None:

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor_middleware.distribution.pacing import Allowance, Pace
+from supervisor_middleware.distribution.pacing import Allowances, Pace
 from supervisor_middleware.errors import Unavailable
 
-_ROOM: Final = 1024
-"""How many are known before those that are forgotten are looked for."""
 _OF_ONE: Final = Pace(burst=32, rate=0.5)
 
 
@@ -48,8 +46,7 @@ class Admission:
         """`clock` never jumps."""
         self._rush, self._clock = rush, clock
         self._next = 0.0
-        self._known: dict[str, Allowance] = {}
-        self._room = _ROOM
+        self._allowances = Allowances(rush.of_one)
 
     def come(self, key: str) -> None:
         """Supervisor `key` begins a stream.
@@ -58,7 +55,7 @@ class Admission:
             Refused: it was here too often.
         """
         now = self._clock()
-        allowance = self._allowance(key, now)
+        allowance = self._allowances.of(key, now=now)
         if not allowance.take(now):
             raise Refused("this supervisor came too often", pause=allowance.until_next(now))
 
@@ -75,10 +72,3 @@ class Admission:
         self._next = begin + 1 / self._rush.rate
         if pause > 0:
             await asyncio.sleep(pause)
-
-    def _allowance(self, key: str, now: float) -> Allowance:
-        if len(self._known) >= self._room:
-            # Of whoever was not here for long nothing needs to be known.
-            self._known = {k: a for k, a in self._known.items() if not a.is_full(now)}
-            self._room = max(_ROOM, 2 * len(self._known))
-        return self._known.setdefault(key, Allowance(self._rush.of_one, now=now))

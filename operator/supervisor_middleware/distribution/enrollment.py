@@ -8,6 +8,7 @@ from typing import Protocol
 
 import grpc.aio
 
+from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns, host_of
@@ -35,7 +36,7 @@ class Enrollment(pb_grpc.EnrollmentServicer):
         """Nothing is signed that `reviewer` does not vouch for."""
         self._issuer = issuer
         self._reviewer = reviewer
-        self._turns = Turns()
+        self._turns, self._complaints = Turns(), Complaints()
 
     async def Enroll(  # noqa: N802 - gRPC's spelling
         self,
@@ -43,9 +44,12 @@ class Enrollment(pb_grpc.EnrollmentServicer):
         context: grpc.aio.ServicerContext[pb.EnrollRequest, pb.EnrollResponse],
     ) -> pb.EnrollResponse:
         """Sign, if the token proves a live sandbox."""
-        async with answering(context, what="an enrolment", untrusted="the token does not prove a live sandbox"):
+        untrusted = "the token does not prove a live sandbox"
+        async with answering(context, what="an enrolment", untrusted=untrusted, complaints=self._complaints):
             self._issuer.require_leading()
             # Anybody may ask, and each question is one to the API server.
             async with self._turns.turn(host_of(context.peer())):
                 identity = await self._reviewer.review(request.token)
-            return self._issuer.issue(request.csr_pem, identity=identity, key=supervisor_key(identity))
+            key = supervisor_key(identity)
+            self._issuer.require_moderate(key)
+            return self._issuer.issue(request.csr_pem, identity=identity, key=key)

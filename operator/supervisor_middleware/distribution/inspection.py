@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from supervisor_middleware.distribution.attendance import Standing
+from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.issuance import answering
 from supervisor_middleware.distribution.overview import (
     Filter,
@@ -101,7 +102,7 @@ class Inspection(pb_grpc.InspectionServicer):
         """`sandboxes` are those there are now; nobody is told anything unless `leads`."""
         self._access, self._standings, self._sandboxes = access, standings, sandboxes
         self._trust_bundle, self._now, self._leads, self._pace = trust_bundle, now, leads, pace
-        self._turns = Turns()
+        self._turns, self._complaints = Turns(), Complaints()
         # A watch has its place as long as it lasts: none waits for another's end.
         self._watches = Turns(at_work=MAX_WATCHES, in_all=MAX_WATCHES, of_one_peer=MAX_WATCHES_OF_ONE_PEER)
 
@@ -162,7 +163,7 @@ class Inspection(pb_grpc.InspectionServicer):
     async def _authorize(self, wanted: Filter, context: _Context) -> None:
         # Anybody may ask, and each question is two to the API server.
         async with (
-            answering(context, what="an inspection", untrusted=_UNPROVEN),
+            answering(context, what="an inspection", untrusted=_UNPROVEN, complaints=self._complaints),
             self._turns.turn(host_of(context.peer())),
         ):
             is_permitted = await self._access.permits(_token(context), namespace=wanted.namespace)

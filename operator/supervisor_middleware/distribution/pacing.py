@@ -1,6 +1,10 @@
-"""An allowance that fills up by time. PURE: time is an argument."""
+"""Allowances that fill up by time. PURE but for what they remember: time is an argument."""
 
 from dataclasses import dataclass
+from typing import Final
+
+_ROOM: Final = 1024
+"""How many peers are known before those that are forgotten are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +46,22 @@ class Allowance:
         """Whether nothing was done for long."""
         self.grant(0, now=now)
         return self._left >= self._pace.burst
+
+
+class Allowances:
+    """Of many peers; of whoever did nothing for long nothing needs to be known."""
+
+    __slots__ = ("_known", "_pace", "_room")
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace, self._room = pace, _ROOM
+        self._known: dict[str, Allowance] = {}
+
+    def of(self, peer: str, *, now: float) -> Allowance:
+        """That of one."""
+        if len(self._known) >= self._room:
+            self._known = {p: a for p, a in self._known.items() if not a.is_full(now)}
+            self._room = max(_ROOM, 2 * len(self._known))
+        if (allowance := self._known.get(peer)) is None:
+            allowance = self._known[peer] = Allowance(self._pace, now=now)
+        return allowance

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import grpc.aio
 
 from supervisor_middleware.distribution.attendance import Leaf, leaf_of
+from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns
@@ -41,7 +42,7 @@ class Renewal(pb_grpc.RenewalServicer):
         self._issuer = issuer
         self._vouching = vouching
         self._trust_domain = trust_domain
-        self._turns = Turns(of_one_peer=_OF_ONE_SUPERVISOR)
+        self._turns, self._complaints = Turns(of_one_peer=_OF_ONE_SUPERVISOR), Complaints()
 
     async def Renew(  # noqa: N802 - gRPC's spelling
         self,
@@ -49,12 +50,14 @@ class Renewal(pb_grpc.RenewalServicer):
         context: grpc.aio.ServicerContext[pb.RenewRequest, pb.EnrollResponse],
     ) -> pb.EnrollResponse:
         """Sign, if the certificate is the newest of a live sandbox."""
-        async with answering(context, what="a renewal", untrusted="the certificate does not prove a live sandbox"):
+        untrusted = "the certificate does not prove a live sandbox"
+        async with answering(context, what="a renewal", untrusted=untrusted, complaints=self._complaints):
             self._issuer.require_leading()
             pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
             identity = sandbox_identity(pem, trust_domain=self._trust_domain)
             key, presented = supervisor_key(identity), leaf_of(pem)
             self._require_newest(key, presented)
+            self._issuer.require_moderate(key)
             async with self._turns.turn(key):
                 await self._vouching.vouch(identity)
             # Meanwhile a token may have bought another. Of two renewals with one certificate the later counts.

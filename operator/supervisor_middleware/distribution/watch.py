@@ -17,11 +17,11 @@ import structlog
 
 from supervisor_middleware.distribution.admission import RUSH, Admission, Refused, Rush
 from supervisor_middleware.distribution.attendance import Leaf
+from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.connections import cut
 from supervisor_middleware.distribution.discovery import GONE, NOT_OURS, Discovery
 from supervisor_middleware.distribution.guests import Guest, guest_of
 from supervisor_middleware.distribution.outflow import FLOW, Flow, Outflow
-from supervisor_middleware.distribution.pacing import Allowance, Pace
 from supervisor_middleware.distribution.reports import parse_report
 from supervisor_middleware.distribution.streams import NOT_LEADING, End, Lifetime, SlowReader, Stream
 from supervisor_middleware.errors import Bug, Untrusted
@@ -34,8 +34,6 @@ PUSHBACK: Final = "grpc-retry-pushback-ms"
 """How long to stay away: the name that gRPC's own retries have for it (gRFC A6)."""
 
 _PAUSE: Final = 60.0
-_COMPLAINTS: Final = Pace(burst=32, rate=1)
-"""Of refusals in the log."""
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _HALF_CLOSED: Final = End(grpc.StatusCode.OK)
 _MALFORMED: Final = End(grpc.StatusCode.INVALID_ARGUMENT, "a report cannot be read")
@@ -82,7 +80,7 @@ class Watch:
         self._patience = patience
         self._admission = Admission(rush, clock=lambda: asyncio.get_running_loop().time())
         self._outflow = Outflow(flow)
-        self._complaints = Allowance(_COMPLAINTS, now=0.0)
+        self._complaints = Complaints()
         self._open_calls: Counter[str] = Counter()
 
     def handler(self) -> "grpc.GenericRpcHandler[bytes, bytes]":
@@ -154,8 +152,7 @@ class Watch:
 
     async def _turn_away(self, reason: str, context: _Context) -> NoReturn:
         # Whoever has any certificate of our CA may come here as often as it likes.
-        if self._complaints.take(asyncio.get_running_loop().time()):
-            _log.warning("refused a supervisor", reason=reason)
+        self._complaints.tell(_log.warning, "refused a supervisor", reason=reason)
         await _abort(context, NOT_OURS)
 
     async def _await_sandbox(self, guest: Guest, context: _Context) -> None:
@@ -192,7 +189,7 @@ class Watch:
                     return
                 if not stream.reports.take(loop.time()):
                     end = _NOISY
-                    _log.warning("a supervisor reports too much", supervisor=stream.guest.key)
+                    self._complaints.tell(_log.warning, "a supervisor reports too much", supervisor=stream.guest.key)
                     return
                 self._discovery.hear(stream, report)
         finally:
