@@ -122,6 +122,8 @@ def test_three_started_at_once_are_one_leader_and_one_authority(world: World) ->
     made = [line for host in HOSTS for line in replicas.log(host).splitlines() if "new certificate authority" in line]
     assert len(made) == len({json.loads(line)["secret"] for line in made})
     assert replicas.epoch() >= world.standing()[0]["epoch"]
+    audit = {host: (world.installation.directory / f"operator-{host}-audit.jsonl") for host in HOSTS}
+    assert '"leadership_acquired"' in audit[leader].read_text()
 
 
 def test_every_replica_reviews(world: World) -> None:

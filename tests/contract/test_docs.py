@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from supervisor_middleware.audit.events import Changed, ChangeKind
+from supervisor_middleware.audit.ocsf import records
 from supervisor_middleware.compiler.binding import bind
 from supervisor_middleware.compiler.drafts import draft_policy
 from supervisor_middleware.compiler.pipeline import compile_policy
@@ -173,6 +175,18 @@ def test_the_guides_host_patterns_match_as_it_says() -> None:
     for (pattern,), matching, missing in rows:
         assert [h for h in matching if not parse_pattern(pattern).matches(normalize_host(h))] == []
         assert [h for h in missing if parse_pattern(pattern).matches(normalize_host(h))] == []
+
+
+def test_every_audited_change_is_in_the_table_with_its_severity() -> None:
+    section = _text(Path("docs/operations.md")).partition("\n## Audit events\n")[2].partition("\n## ")[0]
+    rows = [row.split("|") for row in section.splitlines() if row.startswith("| `")]
+    told = {name: row[4].strip() for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    assert told == {kind.value: _severity(kind) for kind in ChangeKind}
+
+
+def _severity(kind: ChangeKind) -> str:
+    (found,) = records(Changed(kind=kind, subject="s"), time=NOW, product_version="1", device="d")
+    return str(found["severity"])
 
 
 # ---------------------------------------------------------------------------------------------------------- commands

@@ -26,6 +26,7 @@ from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.apps.root_facts import LeaderFacts
 from supervisor_middleware.apps.root_keeper import RootKeeper, rotation_rules
 from supervisor_middleware.apps.webhook_service import WebhookService
+from supervisor_middleware.audit.events import Changed, ChangeKind
 from supervisor_middleware.audit.sink import JsonLinesSink
 from supervisor_middleware.control.election import Election, Leadership
 from supervisor_middleware.distribution.inspection import AUDIENCE as STATUS_AUDIENCE
@@ -37,7 +38,7 @@ from supervisor_middleware.sources.cluster import ClusterSource
 from supervisor_middleware.sources.cluster_access import ClusterAccess
 from supervisor_middleware.sources.cluster_api import ClusterApi, connect
 from supervisor_middleware.sources.cluster_authority import ClusterAuthority, Lifetimes
-from supervisor_middleware.sources.cluster_lease import ClusterLease
+from supervisor_middleware.sources.cluster_lease import LEASE, ClusterLease
 from supervisor_middleware.sources.cluster_slice import LeaderSlice
 from supervisor_middleware.sources.cluster_tokens import PodTokenReviewer
 from supervisor_middleware.telemetry import ControlMetrics
@@ -152,6 +153,7 @@ class _Operator:
             check=leadership.check,
         )
         self._metrics.leader.set(1)
+        self._tell(ChangeKind.LEADERSHIP_ACQUIRED)
         try:
             async with contextlib.aclosing(facts), asyncio.TaskGroup() as tasks:
                 working = [
@@ -165,7 +167,11 @@ class _Operator:
         finally:
             self._control_plane = None
             self._metrics.leader.set(0)
+            self._tell(ChangeKind.LEADERSHIP_LOST)
             replica.forget_descriptions()
+
+    def _tell(self, kind: ChangeKind) -> None:
+        self._sink.emit(Changed(kind=kind, subject=f"Lease {self._settings.namespace}/{LEASE}"))
 
     async def _keep_slice(self, api: ClusterApi, control_plane: ControlPlane) -> None:
         """Have supervisors find us, once they are served."""
