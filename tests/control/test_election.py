@@ -109,6 +109,8 @@ class Replica:
     def __init__(self, shared: Shared, clock: Clock, name: str) -> None:
         self.store = Store(shared)
         self.terms: list[Leadership] = []
+        self.began: list[float] = []
+        self._clock = clock
         self.is_working = False
         self.resign = asyncio.Event()
         self.error: Exception | None = None
@@ -128,6 +130,7 @@ class Replica:
 
     async def _lead(self, leadership: Leadership) -> None:
         self.terms.append(leadership)
+        self.began.append(self._clock())
         self.is_working = True
         self.resign.clear()
         try:
@@ -159,6 +162,23 @@ async def test_one_leads_and_the_next_one_as_soon_as_it_left(clock: Clock) -> No
     assert second.terms[0].epoch > first.terms[0].epoch
     assert not first.terms[0].is_held()
     await second.stop()
+
+
+async def test_a_leader_that_dies_without_a_word_is_replaced_within_fifteen_seconds(clock: Clock) -> None:
+    shared = Shared()
+    first = Replica(shared, clock, "first")
+    await eventually(lambda: first.is_working)
+    others = [Replica(shared, clock, name) for name in ("second", "third")]
+    await eventually(lambda: len(shared.writes) > 5)
+    first.store.is_away = True  # what it last wrote is all that others know of it
+    died, holder = clock.time, shared.lease
+    await eventually(lambda: any(r.is_working for r in others))
+    (began,) = (at for r in others for at in r.began)
+    assert died < began <= died + 15
+    assert holder is not None
+    assert [t.epoch > holder.epoch for r in others for t in r.terms] == [True]
+    for replica in (first, *others):
+        await replica.stop()
 
 
 async def test_the_lease_is_released_only_after_the_work_has_ended(clock: Clock) -> None:

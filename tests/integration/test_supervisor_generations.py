@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
 from supervisor_middleware.errors import Unavailable
+from supervisor_middleware.model.canonical import digest as digest_of
 from supervisor_middleware.model.evaluation import OnError
 from supervisor_middleware.model.generation import Generation
+from supervisor_middleware.model.limits import KIB, MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.supervisor.exchange import Denied
 from supervisor_middleware.supervisor.record import Defect
 from supervisor_middleware.supervisor.store import FILE_NAME
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
-from tests.fakes.echo_generations import AUTHORITY, SERVICE, a_generation, a_service, echo_stage
+from tests.fakes.echo_generations import AUTHORITY, SERVICE, STRANGER, a_generation, a_service, echo_stage
 from tests.fakes.echo_service import EchoService, echo_binding, echo_manifest
 from tests.fakes.operator_server import FakeOperator
 from tests.fakes.supervisor_control import RunningSupervisor, a_supervisor, prepare_folder, told_by
@@ -319,3 +322,54 @@ async def test_an_operator_that_comes_back_hears_what_is_served_and_what_waits(
         assert (operator.hellos[1].active_digest, operator.hellos[1].sequence) == (first, 2)
         await operator.heard("active", first)
         await operator.heard("not_ready", waiting)
+
+
+@pytest.mark.parametrize("who", ["another authority's", "of another name"])
+async def test_a_service_that_is_not_the_one_that_was_registered_is_shown_nothing(
+    tmp_path: Path, operator: FakeOperator, who: str
+) -> None:
+    now, here = datetime.now(UTC), [ip_address("127.0.0.1")]
+    impostor = (
+        STRANGER.issue_server(ip_addresses=here, now=now)
+        if who == "another authority's"
+        else AUTHORITY.issue_server(dns_names=["other.test"], now=now)
+    )
+    async with (
+        EchoService.serving(impostor, clients=AUTHORITY.certificate_pem) as other,
+        a_supervisor(tmp_path, operator) as supervisor,
+    ):
+        digest = await operator.offer(a_generation("A", a_service(other.port)))
+        active = await operator.heard("active", digest)
+        assert [s.state for s in active.services] == [pb.SERVICE_STATE_UNREACHABLE]
+        assert isinstance(await supervisor.ask(), Denied)
+        assert other.peers == set()
+        assert other.described == 0
+
+
+async def test_content_is_never_sent_in_the_clear_to_a_service_that_was_registered_with_tls(
+    tmp_path: Path, operator: FakeOperator
+) -> None:
+    heard = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend(await reader.read(65536))
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    async with server, a_supervisor(tmp_path, operator) as supervisor:
+        port = server.sockets[0].getsockname()[1]
+        await operator.heard("active", await operator.offer(a_generation("A", a_service(port))))
+        assert isinstance(await supervisor.ask(), Denied)
+        await eventually(lambda: bool(heard))
+    assert heard.startswith(b"\x16\x03"), "a TLS handshake and nothing else"
+    assert b"hello" not in heard
+    assert b"PRI * HTTP/2" not in heard
+
+
+async def test_the_largest_offer_arrives_and_is_answered(tmp_path: Path, operator: FakeOperator) -> None:
+    payload = b" " * (MAX_STREAM_MESSAGE_BYTES - 64 * KIB)
+    async with a_supervisor(tmp_path, operator):
+        await operator.send(pb.GenerationOffer(epoch=1, sequence=1, digest=digest_of(payload), payload=payload))
+        rejected = await operator.heard("rejected", digest_of(payload))
+        assert list(rejected.reasons) == [pb.REJECTION_REASON_MALFORMED]
+        assert len(operator.hellos) == 1
