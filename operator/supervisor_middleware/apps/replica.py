@@ -3,15 +3,17 @@
 The webhook stands on it in every replica, the control plane in the one that leads.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import structlog
 
-from supervisor_middleware.apps.clock import until_renewal, utc_now
+from supervisor_middleware.apps.clock import LOOK_INTERVAL, until_renewal, utc_now
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.control.acceptances import Acceptances
+from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.middleware.builtins import BUILTIN_BINDINGS, BUILTINS
 from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.pki.authority import Authority
@@ -77,8 +79,14 @@ class OperatorIdentity:
     async def keep_fresh(self, emit: Callable[[Event], None]) -> None:
         """Renew at half-life, with jitter, for ever; `emit` takes audit events."""
         while True:
-            await until_renewal(self.current)
-            self.renew()
+            await until_renewal(self.credentials)
+            try:
+                self.renew()
+            except InvalidInput as error:
+                # The root has ended, or begins later by our clock. Reviews go on, and so does the look for another.
+                _log.error("the operator's certificate cannot be renewed", reason=str(error))
+                await asyncio.sleep(LOOK_INTERVAL)
+                continue
             emit(Changed(kind=ChangeKind.CREDENTIALS_ROTATED, subject=str(self.current.spiffe_id)))
             _log.info("renewed the operator's certificate", expires_at=self.current.expires_at.isoformat())
 
