@@ -146,7 +146,9 @@ def test_a_corrupt_revision_is_refused_without_its_content(spec: Body) -> None:
 
 def test_a_labelled_pod_is_a_sandbox() -> None:
     labels = {"app": "x", SANDBOX_LABEL: "agent"}
-    assert convert(Kind.SANDBOX, a_pod_body()) == Sandbox(namespace="team-a", name="agent", uid="u-1", labels=labels)
+    assert convert(Kind.SANDBOX, a_pod_body()) == Sandbox(
+        namespace="team-a", name="agent", uid="u-1", pod="thing", labels=labels
+    )
 
 
 @pytest.mark.parametrize("label", [None, "", "Agent", "a_b", "-a"])
