@@ -37,28 +37,32 @@ def test_a_supervisor_killed_while_it_persists_comes_back_with_a_whole_generatio
 
 def test_a_control_plane_killed_while_it_publishes_leaves_every_request_to_one_generation(drill: Drill) -> None:
     drill.start()
+    hits = list[bool]()
     with drill.load() as load:
         drill.await_served(load)
         for number in (1, 2, 4):
             drill.publish(_LARGE)
-            _kill_at_write(drill.rig.control, drill.rig.state, number=number)
+            # The revision, the status that names it, and what tells people of it; a busy machine may look away.
+            hits.append(_kill_at_write(drill.rig.control, drill.rig.state, number=number))
             drill.await_answers(load, 5)
             drill.rig.control.start()
             drill.await_served(load)
         drill.until("all is well", drill.rig.is_programmed)
+    assert any(hits)
     tally = drill.account(load)
     assert not tally.unanswered
     assert set(tally.allowed) == drill.published
 
 
-def _kill_at_write(process: Process, folder: Path, *, number: int) -> None:
-    """SIGKILL while the `number`th file is being written below `folder`, or after a while."""
+def _kill_at_write(process: Process, folder: Path, *, number: int) -> bool:
+    """SIGKILL while the `number`th file is being written below `folder`, or after a while; whether it was seen."""
     end, seen = time.monotonic() + 10, set[Path]()
     while time.monotonic() < end and len(seen) < number:
         seen.update(_half_written(folder))
         time.sleep(_PAUSE)
     process.kill()
+    return len(seen) >= number
 
 
 def _half_written(folder: Path) -> Iterator[Path]:
-    return folder.glob(".staged-*")
+    return folder.rglob(".staged-*")

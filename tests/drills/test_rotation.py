@@ -75,6 +75,11 @@ def test_the_root_rotates_under_load_and_no_request_fails(drill: Drill) -> None:
     assert not tally.unanswered
     assert not tally.failed
     assert len({certificate.serial_number for certificate in seen}) == 4
+    # Whatever root issued their certificates, the service knew who called, and for what.
+    assert drill.peers.service.callers == {
+        "validates": {"spiffe://openshell.internal/ns/standalone/operator"},
+        "evaluates": {"spiffe://openshell.internal/ns/team-a/sandbox/agent"},
+    }
 
 
 def test_a_control_plane_that_is_killed_at_any_stage_goes_on_with_the_same_rotation(drill: Drill) -> None:

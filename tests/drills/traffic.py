@@ -30,6 +30,7 @@ from supervisor_middleware.middleware import (
     Result,
     TlsFiles,
     WriteHeader,
+    current_caller,
     http_binding,
     http_manifest,
     serve,
@@ -57,12 +58,15 @@ class Recorder(Middleware):
 
     def __init__(self) -> None:
         self.shown: list[Shown] = []
+        self.callers: dict[str, set[str | None]] = {"validates": set(), "evaluates": set()}
         self.endpoint = ""
 
     async def validate_config(self, binding: str, config: JsonObject) -> str | None:
+        self.callers["validates"].add(current_caller().spiffe_id)
         return None if "mark" in config else "holds no mark"
 
     async def evaluate(self, evaluation: Evaluation) -> Result:
+        self.callers["evaluates"].add(current_caller().spiffe_id)
         stage, mark = evaluation.binding.removeprefix("drill/"), str(evaluation.config["mark"])
         number = int(evaluation.target.path.rpartition("/")[2])
         request_id = evaluation.context.request_id
