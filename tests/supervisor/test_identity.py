@@ -17,7 +17,7 @@ from supervisor_middleware.pki.credential_files import read_credentials, write_c
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import supervisor_id
 from supervisor_middleware.supervisor.enrollment import Enroller
-from supervisor_middleware.supervisor.identity import Identity, Surroundings
+from supervisor_middleware.supervisor.identity import EARLY_RETRY, Identity, Surroundings
 from supervisor_middleware.supervisor.renewal import RenewalRefused
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle, is_issued_by
 from tests.pki.builders import NOW, TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
@@ -51,6 +51,7 @@ class PaperEnroller:
     def __init__(self, clock: SetClock) -> None:
         self.clock = clock
         self.authority = AUTHORITY
+        self.ahead = timedelta()
         self.can_enroll = True
         self.problem: Exception | None = None
         self.attempts: list[int] = []
@@ -59,7 +60,7 @@ class PaperEnroller:
         self.attempts.append(attempt)
         if self.problem is not None:
             raise self.problem
-        return supervisor_credentials(self.authority, now=self.clock.time)
+        return supervisor_credentials(self.authority, now=self.clock.time + self.ahead)
 
 
 class PaperRenewer:
@@ -72,7 +73,7 @@ class PaperRenewer:
         self.shown.append(current)
         if self.problem is not None:
             raise self.problem
-        return supervisor_credentials(self.enroller.authority, now=self.enroller.clock.time)
+        return supervisor_credentials(self.enroller.authority, now=self.enroller.clock.time + self.enroller.ahead)
 
 
 class World:
@@ -212,6 +213,38 @@ async def test_without_a_token_a_valid_certificate_is_used_to_its_end(world: Wor
         assert world.enroller.attempts != []
 
 
+async def test_a_certificate_that_begins_later_is_replaced_once_the_operators_clock_is_right(world: World) -> None:
+    write_credentials(world.directory, early := supervisor_credentials(AUTHORITY, now=NOW + timedelta(hours=6)))
+    world.renewer.problem = Unavailable("TLS")
+    async with world.running() as identity:
+        await settle(lambda: identity.credentials.value != early)
+        assert (len(world.renewer.shown), world.enroller.attempts) == (1, [0])
+        assert identity.credentials.value is not None
+        assert identity.credentials.value.not_before < NOW
+
+
+async def test_whose_own_clock_is_behind_replaces_its_certificate_now_and_then_only(world: World) -> None:
+    world.enroller.ahead = timedelta(hours=6)
+    write_credentials(world.directory, supervisor_credentials(AUTHORITY, now=NOW + timedelta(hours=6)))
+    async with world.running():
+        await settle(lambda: world.renewer.shown != [])
+        await settle()
+        assert len(world.renewer.shown) == 1
+        world.clock.time += timedelta(seconds=EARLY_RETRY)
+        await settle(lambda: len(world.renewer.shown) > 1)
+        await settle()
+        assert len(world.renewer.shown) == 2
+    assert world.enroller.attempts == []
+
+
+async def test_an_early_certificate_without_a_token_is_kept(world: World) -> None:
+    write_credentials(world.directory, early := supervisor_credentials(AUTHORITY, now=NOW + timedelta(hours=6)))
+    world.enroller.can_enroll = False
+    async with world.running() as identity:
+        await settle()
+        assert (identity.credentials.value, world.renewer.shown, world.enroller.attempts) == (early, [], [])
+
+
 async def test_a_problem_is_told_once_however_often_it_is_met(world: World) -> None:
     world.enroller.problem = Untrusted("no")
     with capture_logs() as logs:
@@ -306,6 +339,20 @@ async def test_a_token_file_without_a_token_is_named(world: World, tmp_path: Pat
     assert not an_enroller(world, token=None).can_enroll
     with pytest.raises(InvalidInput, match="no token file"):
         await an_enroller(world, token=None).enroll(attempt=0)
+
+
+async def test_a_token_whose_folder_cannot_be_entered_ends_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    enroller = an_enroller(world, token=tmp_path / "token")
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
+    assert enroller.can_enroll
+    with pytest.raises(InvalidInput, match="Permission denied"):
+        enroller._token()
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "https://host:1", "host:x"])

@@ -57,7 +57,10 @@ class Enroller:
     @property
     def can_enroll(self) -> bool:
         """Whether there is a token to try with."""
-        return self.token_file is not None and self.token_file.is_file()
+        try:
+            return self.token_file is not None and self.token_file.is_file()
+        except OSError:  # its folder is not ours to enter: whoever tries is told so
+            return True
 
     async def enroll(self, *, attempt: int) -> Credentials:
         """A fresh key with a certificate for it; `attempt` counts the tries, and with it the addresses in turn.

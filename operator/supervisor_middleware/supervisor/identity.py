@@ -2,7 +2,8 @@
 
 A certificate buys its successor, so a token is needed once. Everything that makes a certificate worthless leads to
 the same step, enrolling anew: it expired (also while the operator was away), its root left the trust bundle, the
-operator does not renew it, it is another supervisor's. An operator that is away is no reason to spend a token.
+operator does not renew it, it is another supervisor's. An operator that is away is no reason to spend a token, unless
+the certificate begins later by our clock: then the operator's was wrong, and is perhaps right by now, or ours is.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
-from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Untrusted
+from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Unavailable, Untrusted
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
 from supervisor_middleware.pki.credentials import Credentials, renewal_time
@@ -26,6 +27,8 @@ from supervisor_middleware.supervisor.trust import TrustBundle, is_issued_by
 LOOK_INTERVAL: Final = 30.0
 """Seconds between two looks at the certificate: clocks jump, and mounted bundles change."""
 LOOK_MINIMUM: Final = 1.0
+EARLY_RETRY: Final = 1800.0
+"""Seconds between two attempts to replace a certificate that begins later by our clock."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +77,7 @@ class Identity:
         self._refusal = asyncio.Event()
         self._backoff = Backoff(random=surroundings.random)
         self._attempts = 0
+        self._attempted_at: float | None = None
         self._problem = ""
         self._roots_at_issue = b""
         self.credentials: Watched[Credentials | None] = Watched(None)
@@ -117,6 +121,7 @@ class Identity:
             SupervisorMiddlewareError: there are none to be had now; says whose move it is.
         """
         number, self._attempts = self._attempts, self._attempts + 1
+        self._attempted_at = self._with.clock.monotonic()
         before = self.credentials.value
         credentials = await self._next(before, attempt=number)
         self._jitter = self._with.random()  # once a certificate
@@ -135,6 +140,10 @@ class Identity:
             if not self._with.enroller.can_enroll:
                 raise
             _log.warning("not renewed: enrolling anew", reason=str(error))
+        except Unavailable as error:
+            if not self._is_early(current) or not self._with.enroller.can_enroll:
+                raise
+            _log.warning("the certificate begins later by our clock: enrolling anew", reason=str(error))
         return await self._with.enroller.enroll(attempt=attempt)
 
     def _tell(self, error: SupervisorMiddlewareError) -> None:
@@ -153,7 +162,7 @@ class Identity:
             return True
         if self._is_orphaned(current):
             return self._with.enroller.can_enroll
-        return self._refusal.is_set() or self._is_past_half(current)
+        return self._refusal.is_set() or self._is_past_half(current) or self._is_early_for_long(current)
 
     def follow_trust(self) -> None:
         """Heed a change of the given bundle, and keep beside the key what we believe: others read it there."""
@@ -172,6 +181,16 @@ class Identity:
             self.credentials.set(current)  # whoever waits on them proves the operator anew
         else:
             self.credentials.amend(current)  # the operator sent the bundle, and was proven anew then
+
+    def _is_early(self, current: Credentials) -> bool:
+        return self._with.clock.now() < current.not_before
+
+    def _is_early_for_long(self, current: Credentials) -> bool:
+        if not self._is_early(current) or not self._with.enroller.can_enroll:
+            return False
+        # Now and then: if the clock that is wrong is ours, a new certificate is no better.
+        pause = EARLY_RETRY * (0.5 + self._jitter / 2)
+        return self._attempted_at is None or self._with.clock.monotonic() - self._attempted_at >= pause
 
     def _is_past_half(self, current: Credentials) -> bool:
         return self._with.clock.now() >= self._renewal_of(current)
