@@ -34,8 +34,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "webhook_ca_overlap": "How long the API server has trusted a new root of the webhook before it is used, 1s to 1h.",
     "webhook_certificate_dir": "Folder with `tls.crt` and `tls.key` of the webhook (cert-manager), read again when "
     "they change; unset: of an own root, and `caBundle` is kept.",
-    "webhook_client_ca": "PEM file with the CA of the API server's client certificate: nobody else may ask. Read at the "
-    "start.",
+    "webhook_client_ca": "PEM file with the CA of the API server's client certificate: nobody else may ask. What "
+    "is added is believed within seconds.",
     "webhook_disclosure": "Whether warnings name other tenants' policies and count endpoints (`Names`), or only say how "
     "many (`Counts`): without the API server's certificate any Pod that reaches the port may ask.",
     "webhook_client_names": "Common or DNS names that certificate may have; empty: any of that CA.",

@@ -29,11 +29,12 @@ from supervisor_middleware.sources.cluster_api import ClusterApi
 from supervisor_middleware.sources.cluster_live import ClusterLive
 from supervisor_middleware.sources.cluster_probe import WebhookProbe
 from supervisor_middleware.sources.cluster_serving import ServingSecret, WebhookTrust
-from supervisor_middleware.telemetry import ControlMetrics
+from supervisor_middleware.telemetry import ControlMetrics, where
 from supervisor_middleware.webhook import Clients, Webhook, serve
 from supervisor_middleware.webhook.judging import Source
 
 SELF_TEST_INTERVAL: Final = 60.0
+CLIENT_CA_INTERVAL: Final = 10.0
 _FIRST_SELF_TEST: Final = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -82,6 +83,8 @@ class WebhookService:
                 if settings.webhook_self_test:
                     probe = WebhookProbe(self._api, namespace=settings.namespace)
                     tasks.create_task(keep_testing(probe.problem, metrics))
+                if settings.webhook_client_ca is not None:
+                    tasks.create_task(keep_client_ca(tls, settings.webhook_client_ca))
         finally:
             await runner.cleanup()
 
@@ -140,6 +143,30 @@ def server_context(client_ca: Path | None) -> ssl.SSLContext:
             raise InvalidInput(f"{client_ca}: no PEM certificates there (SMW_WEBHOOK_CLIENT_CA)") from error
         tls.verify_mode = ssl.CERT_REQUIRED
     return tls
+
+
+async def keep_client_ca(
+    tls: ssl.SSLContext, path: Path, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Trust what is added to the file, for ever; what is taken out of it is trusted until a restart.
+
+    Whoever issues the API server's certificate anew puts the next root beside the present one first.
+    """
+    before: bytes | None = None
+    while True:
+        await sleep(CLIENT_CA_INTERVAL)
+        try:
+            found = await asyncio.to_thread(path.read_bytes)
+            if found != before:
+                tls.load_verify_locations(cadata=found.decode())
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            if before != b"":
+                _log.warning("the CA of webhook clients cannot be read again", file=str(path), problem=where(error))
+            before = b""
+        else:
+            if before is not None and found != before:
+                _log.info("the CA of webhook clients was read again", file=str(path))
+            before = found
 
 
 async def keep_testing(
