@@ -1,0 +1,27 @@
+"""What both ends of a supervisor's connection are set to: it must fit."""
+
+from supervisor_middleware.apps.control_plane import _SERVER_OPTIONS
+from supervisor_middleware.distribution.watch import Patience
+from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
+from supervisor_middleware.supervisor.operator_channel import _OPTIONS
+
+OPERATOR, SUPERVISOR = dict(_SERVER_OPTIONS), dict(_OPTIONS)
+
+
+def test_both_ends_find_out_that_the_other_is_gone_without_a_word_and_neither_pings_too_often() -> None:
+    for end in (OPERATOR, SUPERVISOR):
+        assert 0 < int(end["grpc.keepalive_time_ms"]) <= 60_000
+        assert 0 < int(end["grpc.keepalive_timeout_ms"]) <= 20_000
+    # Else gRPC ends the connection of whoever is only careful, or a quiet stream is not pinged at all.
+    assert int(SUPERVISOR["grpc.keepalive_time_ms"]) > OPERATOR["grpc.http2.min_ping_interval_without_data_ms"]
+    assert SUPERVISOR["grpc.http2.max_pings_without_data"] == 0
+
+
+def test_what_one_end_may_send_the_other_takes() -> None:
+    assert OPERATOR["grpc.max_send_message_length"] == MAX_STREAM_MESSAGE_BYTES
+    assert SUPERVISOR["grpc.max_receive_message_length"] == MAX_STREAM_MESSAGE_BYTES
+
+
+def test_a_connection_outlasts_its_streams_and_is_proven_anew_in_the_end() -> None:
+    age = int(OPERATOR["grpc.max_connection_age_ms"]) / 1000
+    assert Patience().age.total_seconds() < age <= 24 * 3600
