@@ -13,7 +13,7 @@ def test_both_ends_find_out_that_the_other_is_gone_without_a_word_and_neither_pi
         assert 0 < int(end["grpc.keepalive_time_ms"]) <= 60_000
         assert 0 < int(end["grpc.keepalive_timeout_ms"]) <= 20_000
     # Else gRPC ends the connection of whoever is only careful, or a quiet stream is not pinged at all.
-    assert int(SUPERVISOR["grpc.keepalive_time_ms"]) > OPERATOR["grpc.http2.min_ping_interval_without_data_ms"]
+    assert int(SUPERVISOR["grpc.keepalive_time_ms"]) > int(OPERATOR["grpc.http2.min_ping_interval_without_data_ms"])
     assert SUPERVISOR["grpc.http2.max_pings_without_data"] == 0
 
 
