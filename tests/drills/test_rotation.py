@@ -116,6 +116,7 @@ def test_a_supervisor_that_is_away_is_waited_for_and_force_does_not_lock_it_out(
         drill.await_served(load)
         drill.agent.process.kill()
         drill.supervisor_was_killed(load)
+        accepted, validated = drill.rig.accepted(), drill.peers.service.validated
         request = rotate(drill)
         await_stage(drill, Stage.PREPARED, request=request)
         until(drill, "it is missed", lambda: _waits(drill) == {"supervisors_absent": 1})
@@ -128,6 +129,8 @@ def test_a_supervisor_that_is_away_is_waited_for_and_force_does_not_lock_it_out(
         drill.agent.process.start()
         await_stage(drill, Stage.STEADY, request=request)
         drill.await_connected()
+        # Another root is no other policy: nothing was judged again, and the generation is the same.
+        assert (drill.rig.accepted(), drill.peers.service.validated) == (accepted, validated)
         drill.roll(load)
     leaf(drill).verify_directly_issued_by(root(drill.rig.state / "ca.crt"))
     assert '"root_forced"' in (drill.rig.state / "audit.jsonl").read_text()

@@ -58,10 +58,12 @@ class Recorder(Middleware):
 
     def __init__(self) -> None:
         self.shown: list[Shown] = []
+        self.validated = 0
         self.callers: dict[str, set[str | None]] = {"validates": set(), "evaluates": set()}
         self.endpoint = ""
 
     async def validate_config(self, binding: str, config: JsonObject) -> str | None:
+        self.validated += 1
         self.callers["validates"].add(current_caller().spiffe_id)
         return None if "mark" in config else "holds no mark"
 
