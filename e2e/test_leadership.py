@@ -122,8 +122,7 @@ def test_three_started_at_once_are_one_leader_and_one_authority(world: World) ->
     made = [line for host in HOSTS for line in replicas.log(host).splitlines() if "new certificate authority" in line]
     assert len(made) == len({json.loads(line)["secret"] for line in made})
     assert replicas.epoch() >= world.standing()[0]["epoch"]
-    audit = {host: (world.installation.directory / f"operator-{host}-audit.jsonl") for host in HOSTS}
-    assert '"leadership_acquired"' in audit[leader].read_text()
+    assert '"leadership_acquired"' in _audit(world, leader)
 
 
 def test_every_replica_reviews(world: World) -> None:
@@ -177,6 +176,10 @@ def test_a_follower_stands_on_what_was_accepted_and_asks_services_itself(world: 
     installation.plane.kubectl("delete", "smw", "led")
 
 
+def _audit(world: World, host: str) -> str:
+    return (world.installation.directory / f"operator-{host}-audit.jsonl").read_text()
+
+
 def _denials(world: World, host: str) -> int:
     return world.replicas.log(host).count('"outcome": "denied"')
 
@@ -191,6 +194,7 @@ def test_a_leader_that_ends_cleanly_hands_over(world: World) -> None:
     assert running is not None
     assert running.returncode == 0, "by itself, not by force"
     assert "the lease is released" in replicas.log(old)
+    assert '"leadership_lost"' in _audit(world, old)
     new = replicas.await_leader(other_than=old)
     _log.info("another led %.2f s after SIGTERM", time.monotonic() - began)
     assert replicas.epoch() > epoch
