@@ -1,6 +1,8 @@
 """Who may join a standalone control plane, and who may go on: the ledger and the folder, both read when asked."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from supervisor_middleware.apps.joins import Joins
 from supervisor_middleware.errors import Unavailable, Untrusted
 from supervisor_middleware.model.sandbox import Sandbox
 from supervisor_middleware.model.snapshot import Kind, Snapshot
+from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.pki.store import TOKENS_FILE, join_tokens
 from supervisor_middleware.pki.tokens import JoinTokens
 from tests.waiting import eventually
@@ -90,6 +93,27 @@ async def test_a_token_shown_twice_at_once_is_spent_once(tmp_path: Path) -> None
     assert refused == ["join token: used"] * 7
 
 
+class Looks:
+    """Who stood at the looks so far."""
+
+    def __init__(self, joins: Joins) -> None:
+        self._joins, self.stood = joins, list[frozenset[SandboxIdentity]]()
+
+    def looked(self) -> None:
+        self.stood.append(self._joins._standing or frozenset())
+
+
+@asynccontextmanager
+async def looking(joins: Joins) -> AsyncIterator[Looks]:
+    looks = Looks(joins)
+    task = asyncio.create_task(joins.follow(looks.looked))
+    try:
+        yield looks
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_revocation_is_noticed_and_a_broken_ledger_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,40 +123,44 @@ async def test_a_revocation_is_noticed_and_a_broken_ledger_changes_nothing(
         await joins.review(a_token(tmp_path)),
         await joins.review(a_token(tmp_path, "other", secret=b"o" * 32)),
     )
-    changes: list[int] = []
-    following = asyncio.create_task(joins.follow(lambda: changes.append(1)))
-    try:
-        content = (tmp_path / TOKENS_FILE).read_bytes()
-        (tmp_path / TOKENS_FILE).write_bytes(b"nonsense")
+    content = (tmp_path / TOKENS_FILE).read_bytes()
+    (tmp_path / TOKENS_FILE).write_bytes(b"nonsense")
+    async with looking(joins) as looks:
         await asyncio.sleep(0.05)
-        assert (joins.stands(identity), changes) == (True, [])
+        assert (joins.stands(identity), looks.stood) == (True, [])
         (tmp_path / TOKENS_FILE).write_bytes(content)
+        await eventually(lambda: looks.stood[-1:] == [{identity, other}])
         revoke(tmp_path)
-        await eventually(lambda: changes == [1])
+        await eventually(lambda: looks.stood[-1:] == [{other}])
         assert (joins.stands(identity), joins.stands(other)) == (False, True)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_revocation_that_a_question_saw_first_is_noticed_all_the_same(
+async def test_a_revocation_that_a_question_saw_first_is_told_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor_middleware.apps.joins.LOOK_INTERVAL", 0.05)
+    monkeypatch.setattr("supervisor_middleware.apps.joins.LOOK_INTERVAL", 0.1)
     joins = Joins(tmp_path, snapshot=Folder("agent").snapshot)
     identity = await joins.review(a_token(tmp_path))
-    changes: list[int] = []
-    following = asyncio.create_task(joins.follow(lambda: changes.append(1)))
-    try:
-        await eventually(lambda: changes == [1])
+    async with looking(joins) as looks:
+        await eventually(lambda: looks.stood == [{identity}])
         revoke(tmp_path)
         # Whoever was revoked asks to renew before the next look.
         with pytest.raises(Untrusted, match="revoked"):
             await joins.vouch(identity)
-        await eventually(lambda: changes == [1, 1])
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        await eventually(lambda: looks.stood[1:2] == [frozenset()])
+
+
+async def test_who_joined_and_was_revoked_between_two_looks_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor_middleware.apps.joins.LOOK_INTERVAL", 0.1)
+    joins = Joins(tmp_path, snapshot=Folder("agent").snapshot)
+    async with looking(joins) as looks:
+        await eventually(lambda: looks.stood == [frozenset()])
+        identity = await joins.review(a_token(tmp_path))
+        revoke(tmp_path)
+        await eventually(lambda: looks.stood[1:2] == [frozenset()])
+        assert not joins.stands(identity)
 
 
 async def test_a_token_that_is_none_does_not_have_the_folder_read(tmp_path: Path) -> None:

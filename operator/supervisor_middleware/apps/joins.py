@@ -59,19 +59,19 @@ class Joins:
         """Whether the join was in force when the ledger was last looked at."""
         return self._standing is None or identity in self._standing
 
-    async def follow(self, changed: Callable[[], None]) -> None:
-        """Look at the ledger for ever; `changed` is called at the first look, and when somebody's join has ended."""
-        # Not `_standing`: a question meanwhile (the revoked one's, say) sees the end first, and ends no stream.
-        told: frozenset[SandboxIdentity] | None = None
+    async def follow(self, looked: Callable[[], None]) -> None:
+        """Look at the ledger for ever; `looked` is called after each look: somebody's join may have ended.
+
+        It is not told whose: a question meanwhile (the revoked one's, say), or a join that lasted for less than a
+        look, would be what is missed.
+        """
         while True:
             try:
-                now = await asyncio.to_thread(self._read)
+                await asyncio.to_thread(self._read)
             except SupervisorMiddlewareError as error:
                 _log.error("the ledger of join tokens cannot be read; revocations wait", reason=str(error))
             else:
-                before, told = told, now
-                if before is None or before - now:
-                    changed()
+                looked()
             await asyncio.sleep(LOOK_INTERVAL)
 
     async def _sandboxes(self) -> frozenset[tuple[str, str]]:
