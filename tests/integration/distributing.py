@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from supervisor_middleware.apps.control_plane import server_options
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.distribution.admission import RUSH, Rush
 from supervisor_middleware.distribution.attendance import Leaf
@@ -141,16 +142,11 @@ async def an_operator(
     *, patience: Patience = PATIENCE, rush: Rush = RUSH, flow: Flow = FLOW
 ) -> AsyncIterator[Operator]:
     operator = Operator(patience=patience, rush=rush, flow=flow)
-    options = (
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", 256 * 1024),
-    )
-    servers = grpc.aio.server(options=options), grpc.aio.server(options=options)
+    kinds = ClientCertificate.REQUIRED, ClientCertificate.NOT_ASKED
+    servers = tuple(grpc.aio.server(options=server_options(kind)) for kind in kinds)
     servers[0].add_generic_rpc_handlers((operator.watch.handler(),))
     rpc.add_RenewalServicer_to_server(operator.renewal, servers[0])
     rpc.add_EnrollmentServicer_to_server(operator.enrollment, servers[1])
-    kinds = ClientCertificate.REQUIRED, ClientCertificate.NOT_ASKED
     operator.port, operator.enrollment_port = (
         server.add_secure_port("127.0.0.1:0", server_credentials(lambda: operator.current, client_certificate=kind))
         for server, kind in zip(servers, kinds, strict=True)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from typing import Any
 
 import grpc
 import pytest
@@ -16,7 +17,9 @@ from supervisor_middleware.distribution.outflow import Flow
 from supervisor_middleware.distribution.pacing import Pace
 from supervisor_middleware.distribution.watch import MAX_STREAMS, Patience
 from supervisor_middleware.model.sandbox import Sandbox
+from supervisor_middleware.pki.keys import new_key_and_csr
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
+from supervisor_middleware.wire.gen import distribution_pb2_grpc as rpc
 from tests.integration.distributing import (
     AUTHORITY,
     NOW,
@@ -28,6 +31,7 @@ from tests.integration.distributing import (
     a_supervisor,
     an_operator,
     credentials_of,
+    enroll,
     refusal,
     watch,
 )
@@ -197,6 +201,27 @@ async def test_whoever_is_refused_again_and_again_does_not_fill_the_log() -> Non
                     assert await watch(channel).code() is grpc.StatusCode.UNAUTHENTICATED
         told = [e for e in logs if e["event"] == "refused a supervisor"]
         assert 32 <= len(told) < 50
+
+
+async def test_calls_that_are_begun_and_never_made_are_few() -> None:
+    _, csr = new_key_and_csr()
+    async with an_operator() as operator, a_channel(operator.enrollment_port, None) as channel:
+        made: Any = rpc.EnrollmentStub(channel).Enroll
+        begin: Any = channel.stream_stream
+        # Of a call that has no message yet the server knows the name alone.
+        calls = [begin("/supervisor_middleware.distribution.v1alpha1.Enrollment/Enroll")() for _ in range(300)]
+
+        async def make() -> None:
+            for _ in range(5):  # until the others have begun
+                await made(pb.EnrollRequest(csr_pem=csr, token="token-a"), timeout=1)
+
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await make()
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        # Others have connections of their own.
+        assert (await enroll(operator, csr, "token-a")).certificate_chain_pem
+        for call in calls:
+            call.cancel()
 
 
 # -------------------------------------------------------------------------------------------------------------- leaving

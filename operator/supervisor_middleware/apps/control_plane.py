@@ -33,7 +33,7 @@ from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
 from supervisor_middleware.wire.gen import inspection_pb2_grpc
 
-_SERVER_OPTIONS: Final = (
+_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
     # Reports and CSRs are small; whoever sends more is no supervisor of ours.
     ("grpc.max_receive_message_length", 256 * 1024),
@@ -55,12 +55,27 @@ _SERVER_OPTIONS: Final = (
     ("grpc.max_channel_trace_event_memory_per_node", 0),
     # A second operator on the same port must fail, not share it.
     ("grpc.so_reuseport", 0),
+    # A call that is begun and never made costs 20 KiB, and nobody of ours makes more than a few at once.
+    ("grpc.max_concurrent_streams", 64),
+    # Without a certificate nobody needs longer to show it.
+    ("grpc.server_handshake_timeout_ms", 20_000),
+)
+_ENROLLMENT_OPTIONS: Final = (
+    *_OPTIONS,
+    # Anybody may connect here. Whoever has connected has something to ask, and more than so many wait for their turn.
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_allowed_incoming_connections", 1024),
 )
 _DRAIN: Final = 5.0
 """Seconds in which a leader that ends well sends its supervisors away, at most; it leads no more by then."""
 _FAREWELLS_A_SECOND: Final = 200.0
 _GRACE: Final = 2.0
 _log = structlog.get_logger(__name__)
+
+
+def server_options(client_certificate: ClientCertificate) -> tuple[tuple[str, int], ...]:
+    """Of gRPC, for the port that asks for certificates, or for the one that anybody may use."""
+    return _OPTIONS if client_certificate is ClientCertificate.REQUIRED else _ENROLLMENT_OPTIONS
 
 
 class Reviewer(TokenReviewer, Vouching, Protocol):
@@ -145,7 +160,7 @@ class ControlPlane:
     async def _server(
         self, port: int, *, client_certificate: ClientCertificate
     ) -> AsyncIterator[tuple[grpc.aio.Server, int]]:
-        server = grpc.aio.server(options=_SERVER_OPTIONS)
+        server = grpc.aio.server(options=server_options(client_certificate))
         credentials = server_credentials(
             self._parts.replica.identity.credentials, client_certificate=client_certificate
         )
