@@ -1,11 +1,12 @@
 """What both ends of a supervisor's connection are set to: it must fit."""
 
-from supervisor_middleware.apps.control_plane import _SERVER_OPTIONS
+from supervisor_middleware.apps.control_plane import server_options
+from supervisor_middleware.distribution.tls import ClientCertificate
 from supervisor_middleware.distribution.watch import Patience
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.supervisor.operator_channel import _OPTIONS
 
-OPERATOR, SUPERVISOR = dict(_SERVER_OPTIONS), dict(_OPTIONS)
+OPERATOR, SUPERVISOR = dict(server_options(ClientCertificate.REQUIRED)), dict(_OPTIONS)
 
 
 def test_both_ends_find_out_that_the_other_is_gone_without_a_word_and_neither_pings_too_often() -> None:
