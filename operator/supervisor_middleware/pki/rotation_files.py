@@ -15,7 +15,7 @@ from typing import Any, Final
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.pki.authority import LEAF_LIFETIME, ROOT_LIFETIME, Authority
-from supervisor_middleware.pki.files import Mode, permissions, read_file, replace_file
+from supervisor_middleware.pki.files import Mode, make_directory, permissions, read_file, replace_file
 from supervisor_middleware.pki.root_parts import parts_of
 from supervisor_middleware.pki.rotation import Rotation
 from supervisor_middleware.pki.rotation_record import Kept, Knowledge, StoredRotation, changes_to, stored_rotation
@@ -53,6 +53,7 @@ class RotationFiles:
                 although its bundle was published. Names the file.
             Unavailable: the disk fails.
         """
+        make_directory(self._directory)
         if self._kept() is None:
             load_or_create_authority(
                 self._directory, trust_domain=self._trust_domain, now=now, lifetime=self._root_lifetime
