@@ -128,6 +128,13 @@ def test_the_longest_life_of_a_leaf_is_remembered_when_the_setting_falls() -> No
     kept = kept_of(replace(STEADY, longest=7 * DAY))
     assert reading(kept, longest=LIFE).rotation.longest == 7 * DAY
     assert reading(kept_of(STEADY), longest=7 * DAY).rotation.longest == 7 * DAY
+
+
+def test_a_life_that_no_leaf_can_have_is_not_believed() -> None:
+    kept = kept_of(PREPARED)
+    noted = replace(kept, notes={**kept.notes, "longest-leaf": f"{10**12}s"})
+    rotation = reading(noted, longest=LIFE).rotation
+    assert (rotation.longest, rotation.deadline) == (LIFE, PREPARED.deadline)
     assert reading(Kept(parts=kept.parts), longest=7 * DAY, known=STEADY).rotation.longest == 7 * DAY
 
 

@@ -101,7 +101,8 @@ class Watch:
             await _abort(context, End(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), pause=error.pause))
         except SlowReader as error:
             _log.warning("a supervisor is cut off", supervisor=guest.key, reason=str(error))
-            cut(context.peer())
+            # It looks at every connection there is.
+            await asyncio.to_thread(cut, context.peer())
             # No status can follow the write; gRPC cancels this when the connection has ended.
             await asyncio.Event().wait()
         finally:

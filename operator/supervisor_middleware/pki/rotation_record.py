@@ -13,7 +13,7 @@ from typing import Final
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.durations import format_duration, read_duration
-from supervisor_middleware.pki.authority import Authority
+from supervisor_middleware.pki.authority import ROOT_LIFETIME, Authority
 from supervisor_middleware.pki.bundles import bundle_digest, parse_bundle
 from supervisor_middleware.pki.profiles import CLOCK_SKEW, root_problems
 from supervisor_middleware.pki.root_parts import (
@@ -175,6 +175,9 @@ def _stored(kept: Kept, knowledge: Knowledge, *, found: Authority | None) -> Rot
         successor = None
     roots = Succession(current=issuer, successor=successor, retired=_retired(kept.parts, now=now))
     noted_longest = read_duration(kept.notes.get(LONGEST, "")) or timedelta()
+    if noted_longest > ROOT_LIFETIME:
+        # No setting allows that, and no calendar some of what could stand there.
+        noted_longest = timedelta()
     rotation = Rotation(
         roots=roots,
         since=now,
