@@ -105,6 +105,7 @@ class Operator:
             now=lambda: self.now,
             emit=self.audited.append,
             leads=lambda: self.is_leading,
+            superseded=self.discovery.revise_one,
         )
         self.enrollment = Enrollment(self.issuer, reviewer=self.reviewer)
         self.renewal = Renewal(self.issuer, vouching=self.reviewer, trust_domain=TRUST_DOMAIN)

@@ -226,3 +226,27 @@ async def test_whoever_is_revoked_before_its_hello_gets_nothing() -> None:
             operator.reviewer.gone.add(a_pod("a"))
             await supervisor.hello()
             assert await supervisor.end() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_token_ends_the_stream_of_whoever_holds_an_earlier_certificate() -> None:
+    async with an_operator() as operator:
+        await operator.publish({"uid-a": ONE})
+        earlier = await enrolled(operator)
+        async with a_supervisor(operator, earlier) as thief:
+            await thief.hello()
+            await thief.offer()
+            # The owner only wants files: no stream of its own would take over.
+            await enrolled(operator)
+            assert await thief.end() is grpc.StatusCode.UNAUTHENTICATED
+        assert await stream_refusal(operator, earlier) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_renewal_ends_no_stream_before_its_answer_has_come() -> None:
+    async with an_operator() as operator:
+        await operator.publish({"uid-a": ONE})
+        earlier = await enrolled(operator)
+        async with a_supervisor(operator, earlier) as supervisor:
+            await supervisor.hello()
+            await supervisor.offer()
+            await successor(operator, earlier)
+            await supervisor.hears_nothing()

@@ -113,6 +113,7 @@ class ControlPlane:
             now=utc_now,
             emit=parts.emit,
             leads=parts.leads,
+            superseded=self._superseded,
         )
         self.discovery = Discovery(
             epoch=parts.epoch,
@@ -227,6 +228,9 @@ class ControlPlane:
         if not self._issuer.holders.shown(supervisor_key(identity), leaf):
             return f"{supervisor_key(identity)} has a newer certificate"
         return ""
+
+    def _superseded(self, key: str) -> None:
+        self.discovery.revise_one(key)
 
     def _stands(self) -> None:
         self.reconciler.stands()

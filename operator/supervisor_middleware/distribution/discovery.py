@@ -116,10 +116,15 @@ class Discovery:
 
     def revise(self) -> None:
         """End the streams of those whose certificate counts no more."""
-        for key, stream in tuple(self._streams.items()):
-            if reason := self.objection(stream.guest):
-                _log.warning("a supervisor loses its stream", supervisor=key, reason=reason)
-                self._end(stream, NOT_OURS)
+        for key in tuple(self._streams):
+            self.revise_one(key)
+
+    def revise_one(self, key: str) -> None:
+        """The same, of one supervisor."""
+        stream = self._streams.get(key)
+        if stream is not None and (reason := self.objection(stream.guest)):
+            _log.warning("a supervisor loses its stream", supervisor=key, reason=reason)
+            self._end(stream, NOT_OURS)
 
     def census(self, *, trust_bundle: str, issuer: str) -> Census:
         """How many have the trust bundle of this digest, and a certificate of the root with this key identifier."""

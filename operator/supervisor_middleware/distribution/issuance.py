@@ -36,7 +36,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
-    """Signs for whoever has proved who it is. `now` is the clock of certificates; `emit` takes audit events."""
+    """Signs for whoever has proved who it is. `now` is the clock of certificates; `emit` takes audit events.
+
+    `superseded` hears of every supervisor whose earlier certificates count no more, by the ledger's key.
+    """
 
     authority: Callable[[], Authority]
     trust_bundle: Callable[[], bytes]
@@ -44,6 +47,7 @@ class Issuer:
     now: Callable[[], datetime]
     emit: Callable[[Event], None]
     leads: Callable[[], bool] = lambda: True
+    superseded: Callable[[str], None] = lambda _: None
     monotonic: Callable[[], float] = time.monotonic
     holders: Holders = field(init=False)
     _allowances: Allowances = field(init=False, default_factory=lambda: Allowances(OF_ONE))
@@ -65,6 +69,8 @@ class Issuer:
             csr_pem, identity=identity, now=self.now(), lifetime=self.leaf_lifetime
         )
         self.holders.issued(key, leaf_of(issued.certificate_chain_pem), asked_with=asked_with)
+        if asked_with is None:
+            self.superseded(key)
         subject = f"Sandbox {identity.namespace}/{identity.sandbox}"
         kind = ChangeKind.CREDENTIALS_ISSUED if asked_with is None else ChangeKind.CREDENTIALS_ROTATED
         self.emit(Changed(kind=kind, subject=subject))

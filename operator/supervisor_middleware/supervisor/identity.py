@@ -127,6 +127,7 @@ class Identity:
         self._jitter = self._with.random()  # once a certificate
         await asyncio.to_thread(self._keep, credentials)
         self._problem = ""
+        self._refusal.clear()  # of the one before
         self.credentials.set(credentials)
         kind = ChangeKind.CREDENTIALS_ISSUED if before is None else ChangeKind.CREDENTIALS_ROTATED
         self._with.audit(Changed(kind=kind, subject=str(credentials.spiffe_id)))
