@@ -62,6 +62,14 @@ def fresh_control_plane(binaries: Binaries) -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.fixture(scope="module")
+def own_control_plane(binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane for the tests of one module: they count everything there is, also what others left behind."""
+    with ControlPlane(binaries=binaries, controllers=Controllers.RUNNING) as plane:
+        _apply_crds(plane)
+        yield plane
+
+
 @pytest.fixture
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the shared control plane for this test alone; it can hold Pods."""

@@ -144,15 +144,15 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     environment = {"SMW_ROOT_OVERLAP": "2s"}
-    installation = Installation(control_plane, tmp_path_factory.mktemp("rotation"), environment=environment)
+    installation = Installation(own_control_plane, tmp_path_factory.mktemp("rotation"), environment=environment)
     replicas = Replicas(installation)
     try:
         replicas.install()
         replicas.start()
         namespace = installation.plane.create_namespace("rotating")
-        installation.wait("the trust bundle is there", lambda: _has_bundle(control_plane))
+        installation.wait("the trust bundle is there", lambda: _has_bundle(own_control_plane))
         port = free_port()
         _, authority = installation.terms_service(port=port)
         registration = a_registration("terms", endpoint=f"https://127.0.0.1:{port}", tls={"caBundle": authority})
@@ -170,13 +170,8 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
             made = World(replicas, namespace, proxy, process)
             installation.await_condition("sbp", "outbound", "Programmed=True/Programmed", namespace=namespace)
             yield made
-        installation.plane.kubectl("delete", "namespace", namespace, "--wait=false")
     finally:
         installation.stop()
-        installation.uninstall()
-        installation.plane.kubectl("delete", "service", "supervisor-middleware", "-n", OPERATOR_NAMESPACE)
-        installation.plane.kubectl("delete", "secret", CA_SECRET, "-n", OPERATOR_NAMESPACE)
-        installation.plane.kubectl("delete", "configmap", "supervisor-middleware-trust", "-n", OPERATOR_NAMESPACE)
 
 
 def _has_bundle(plane: ControlPlane) -> bool:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from e2e.controlplane.cluster import ControlPlane
 from e2e.fake_kubelet import kubelet
 from e2e.harness import OPERATOR_NAMESPACE, Installation, a_pod
 from e2e.objects import a_policy
@@ -49,7 +50,13 @@ class Tenants:
 
 
 @pytest.fixture(scope="module")
-def tenants(installation: Installation) -> Iterator[Tenants]:
+def installation(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with Installation(own_control_plane, tmp_path_factory.mktemp("installation")) as installed:
+        yield installed
+
+
+@pytest.fixture(scope="module")
+def tenants(installation: Installation) -> Tenants:
     plane = installation.plane
     both = Tenants(*(plane.create_namespace(n) for n in ("red", "blue")))
     installation.apply(ROLES)
@@ -65,10 +72,7 @@ def tenants(installation: Installation) -> Iterator[Tenants]:
     plane.kubectl("create", "clusterrolebinding", "smw-status", "--clusterrole=status-of-supervisors", everybody)
     installation.supervisor(namespace=both.red, sandbox="agent", pod="agent-0", upstream=free_port())
     installation.await_condition("sbp", "outbound", "Programmed=True/Programmed", namespace=both.red)
-    yield both
-    plane.kubectl("delete", "clusterrolebinding", "smw-status")
-    plane.kubectl("delete", "clusterrole", "status-of-supervisors")
-    plane.kubectl("delete", "namespace", both.red, both.blue, "--wait=false")
+    return both
 
 
 class Asking:

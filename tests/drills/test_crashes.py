@@ -1,5 +1,6 @@
 """SIGKILL at the worst moment: whoever comes back serves one whole generation, from the first request on."""
 
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -65,4 +66,5 @@ def _kill_at_write(process: Process, folder: Path, *, number: int) -> bool:
 
 
 def _half_written(folder: Path) -> Iterator[Path]:
-    return folder.rglob(".staged-*")
+    for place, folders, files in os.walk(folder):  # unlike rglob, at ease with what vanishes meanwhile
+        yield from (Path(place, name) for name in (*folders, *files) if name.startswith(".staged-"))
