@@ -26,7 +26,7 @@ PAUSE_SECONDS: Final = 0.3
 """Between a change and the next blob."""
 CHANGING: Final = 10
 """Other policies, each with a supervisor, that change each second beside the one that is measured."""
-REST_SECONDS: Final = 20.0
+REST_SECONDS: Final = 30.0
 SETTLED_SECONDS: Final = 3.0
 
 
@@ -38,6 +38,7 @@ async def run(most: int = MANY) -> None:
             await stage.client.apply(_policy_of_another(number, edit=0))
         await stage.fleet.open(OTHERS, stage.address, others)
         await stage.client.apply(fleet_policy("all", FLEET))
+        await _rest(stage, CHANGING)
         for count in (*FEW, *sorted({MANY, most})):
             note(f"{count} supervisors")
             await _connect(stage, count)

@@ -93,12 +93,12 @@ async def test_an_old_stream_ends_when_nothing_is_under_way(wire: Wire) -> None:
     wire.is_busy = True
     serving = wire.serve(rest=0)
     await asyncio.sleep(0.01)
-    wire.stream.wake()
+    wire.stream.answered()
     wire.stream.put(b"1")
     await settle()
     assert not serving.done()
     wire.is_busy = False
-    wire.stream.wake()
+    wire.stream.answered()
     assert await serving is OVER
     assert wire.written == [b"1"]
 

@@ -38,7 +38,7 @@ _OPTIONS: Final = (
     # Reports and CSRs are small; whoever sends more is no supervisor of ours.
     ("grpc.max_receive_message_length", 256 * 1024),
     # Of a supervisor that is gone without a word nothing is lost; each ping of thousands costs.
-    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_time_ms", 120_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

@@ -232,7 +232,7 @@ class Discovery:
         answer = answer_of(report, services_of=lambda d: services if wish and d == wish.digest else frozenset())
         if answer is not None:
             self._take(stream, answer)
-            stream.wake()
+            stream.answered()
 
     def is_answering(self, stream: Stream) -> bool:
         """Whether an offer to it is under way."""

@@ -77,15 +77,19 @@ class Stream:
     def put(self, offer: bytes) -> None:
         """Send `offer` next, instead of any that waits."""
         self._offer = offer
-        self.wake()
+        self._wake()
 
     def close(self, end: End) -> None:
         """End the stream, without what still waits; the first end stands."""
         self._end = self._end or end
-        self.wake()
+        self._wake()
 
-    def wake(self) -> None:
-        """Something was answered: an end may have waited for that."""
+    def answered(self) -> None:
+        """Something was: an end may have waited for that."""
+        if self._is_old:
+            self._wake()
+
+    def _wake(self) -> None:
         if self._sleeping is not None and not self._sleeping.done():
             self._sleeping.set_result(None)
 
@@ -120,4 +124,4 @@ class Stream:
         self._is_old = True
         # One that is gone by then takes no notice.
         asyncio.get_running_loop().call_later(grace, self.close, OVER)
-        self.wake()
+        self._wake()

@@ -27,8 +27,9 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
-    # A quiet stream is a healthy one: only pings tell an idle operator from one that is gone.
-    ("grpc.keepalive_time_ms", 30_000),
+    # A quiet stream is a healthy one: only pings tell an idle operator from one that is gone. They are seldom:
+    # those of thousands of supervisors are a good part of what an operator does at rest.
+    ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
     # What is offered is small and seldom: to measure the way to it by a ping each time costs more than it brings.
