@@ -1,10 +1,12 @@
 """How often a status is written: at most once a transition, whoever answers how fast."""
 
 from datetime import timedelta
+from itertools import cycle
 
 import pytest
 
 from supervisor_middleware.control.status_writer import PENDING_GRACE
+from supervisor_middleware.distribution.ledger import State, View
 from supervisor_middleware.model.verdict import Described
 from tests.builders import REDACTOR, a_binding, a_manifest, a_policy, a_registration, a_sandbox, an_entry_spec
 from tests.fakes.control import DOWN, Control, FakeWorld, a_control
@@ -101,6 +103,29 @@ async def test_a_flood_of_reports_is_two_writes_a_second_at_most() -> None:
         await control.settle()
     assert control.world.condition(POLICY, "Programmed") == ("True", "Programmed")
     assert writes(control) <= 6
+
+
+async def test_a_supervisor_that_changes_its_mind_all_the_time_is_a_write_a_second_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    control = await a_settled()
+    control.world.put(a_policy())
+    minds = cycle((State.PREPARED, State.WAITING))
+    standing = {"state": next(minds)}
+
+    def view(_key: str, *, digest: str) -> View:
+        return View(is_connected=True, state=standing["state"], is_active=False)
+
+    monkeypatch.setattr(control.distributor, "view", view)
+    reasons = set[str]()
+    control.world.acts.clear()
+    for _ in range(50):
+        standing["state"] = next(minds)
+        control.time += timedelta(milliseconds=100)
+        await control.reconciler.reconcile()
+        reasons.add(control.world.condition(POLICY, "Programmed")[1])
+    assert {"Progressing", "Waiting"} <= reasons
+    assert writes(control) <= 8
 
 
 async def test_a_service_that_comes_and_goes_is_written_once_each_way() -> None:

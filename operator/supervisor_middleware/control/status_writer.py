@@ -142,5 +142,14 @@ def _moves_counts_only(status: Mapping[str, Any], previous: Mapping[str, Any]) -
 
 def _without_counts(status: Mapping[str, Any]) -> dict[str, Any]:
     rest = {k: v for k, v in status.items() if k not in {"supervisors", "policies", "lastDescribed", "conditions"}}
-    conditions = [(c.get("type"), c.get("status"), c.get("reason")) for c in status.get("conditions", ())]
-    return {**rest, "conditions": conditions}
+    return {**rest, "conditions": [_stand(c) for c in status.get("conditions", ())]}
+
+
+def _stand(condition: Mapping[str, Any]) -> tuple[object, ...]:
+    kind, status = condition.get("type"), condition.get("status")
+    # How far supervisors have got, and why not further, is theirs to say, and one may change its mind all the time.
+    # Whatever else `Reconciling` follows from moves another condition, too.
+    if kind == "Reconciling":
+        return (kind,)
+    is_theirs = (kind, status) == ("Programmed", "False")
+    return kind, status, None if is_theirs else condition.get("reason")
