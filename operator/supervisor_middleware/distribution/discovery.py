@@ -18,6 +18,7 @@ import structlog
 from supervisor_middleware.audit.events import Event as Audited
 from supervisor_middleware.distribution.attendance import Attendance, Leaf, Standing
 from supervisor_middleware.distribution.census import Census, census_of, is_old
+from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.guests import Guest
 from supervisor_middleware.distribution.ledger import Answer, Event, Ledger, State, View, Wish
 from supervisor_middleware.distribution.offers import Assignment, Offers
@@ -69,6 +70,7 @@ class Discovery:
         self._streams: dict[str, Stream] = {}
         self._rejections = Rejections(metrics=metrics, audit=audit)
         self._attendance = Attendance()
+        self._complaints = Complaints()
         self._published = asyncio.Condition()
         self.moves = 0
         """Grows whenever a supervisor may stand elsewhere."""
@@ -203,7 +205,8 @@ class Discovery:
         self._attendance.came(key, guest.leaf)
         if hello.epoch > self._epoch:
             # Its word moves nobody: whoever is behind a certificate could end every leader's term with it.
-            _log.warning("a supervisor follows a newer operator, and will refuse this one's", supervisor=key)
+            event = "a supervisor follows a newer operator, and will refuse this one's"
+            self._complaints.tell(_log.warning, event, supervisor=key)
         record = replace(record_of(key, hello), connected_since=now, since=now)
         wish = self._ledger.connected(record)
         if wish is not None:
