@@ -9,8 +9,6 @@ from supervisor_middleware.cli.options import LoopbackOption, Output, OutputOpti
 from supervisor_middleware.errors import InvalidInput
 
 commands: Final = typer.Typer()
-token_commands: Final = typer.Typer(no_args_is_help=True, help="Join tokens for supervisors outside a cluster.")
-commands.add_typer(token_commands, name="token")
 
 OperatorsOption = Annotated[
     list[str] | None, typer.Option("--operator", metavar="HOST", help="The operator; repeat for its replicas.")
@@ -266,41 +264,6 @@ def demo(
     from supervisor_middleware.cli.demo import run
 
     raise typer.Exit(run(keep=keep))
-
-
-@token_commands.command("create", epilog="Example:  smw token create quickstart/agent > token")
-def token_create(
-    sandbox: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The sandbox the token is for.")],
-    state: StateOption = None,
-    lifetime: Annotated[
-        str, typer.Option(metavar="TIME", help="How long it may be used: an integer with s, m or h.")
-    ] = "10m",
-) -> None:
-    """Print a join token, good for one enrolment."""
-    from supervisor_middleware.cli.running import settings_of
-    from supervisor_middleware.cli.tokens import create
-    from supervisor_middleware.settings import StandaloneSettings
-
-    settings = settings_of(StandaloneSettings, state=state)
-    typer.echo(create(sandbox, state=settings.state, lifetime=lifetime))
-
-
-@token_commands.command("revoke", epilog="Example:  smw token revoke quickstart/agent")
-def token_revoke(
-    sandbox: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The sandbox that loses access.")],
-    state: StateOption = None,
-) -> None:
-    """End the tokens of a sandbox, and the access they bought.
-
-    A running control plane closes the supervisor's stream within seconds. The exit code is 1 if there was nothing.
-    """
-    from supervisor_middleware.cli.running import settings_of
-    from supervisor_middleware.cli.tokens import revoke
-    from supervisor_middleware.settings import StandaloneSettings
-
-    ended = revoke(sandbox, state=settings_of(StandaloneSettings, state=state).state)
-    typer.echo(f"{sandbox}: {ended} ended" if ended else f"{sandbox}: has no token and has not joined")
-    raise typer.Exit(0 if ended else 1)
 
 
 def _manner(tls: Path | None, client_ca: Path | None) -> str:
