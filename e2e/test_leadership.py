@@ -231,8 +231,8 @@ def test_a_leader_that_was_stopped_past_its_lease_neither_writes_nor_serves_when
     finally:
         replicas.send(old, signal.SIGCONT)
     replicas.wait("it knows", lambda: "this operator leads no more" in replicas.log(old)[said:])
-    replicas.wait("it serves nobody", lambda: not listens(old, installation.discovery_port))
-    assert not listens(old, installation.enrollment_port)
+    ports = installation.discovery_port, installation.enrollment_port
+    replicas.wait("it serves nobody", lambda: not any(listens(old, port) for port in ports))
     world.await_served(new)
     after = _versions(installation)
     outbound = f"sandboxpolicies/{world.namespace}/outbound"
