@@ -40,7 +40,7 @@ async def test_a_burst_is_let_in_at_once_and_then_so_many_a_second() -> None:
 
 
 async def test_who_waits_is_served_in_order() -> None:
-    admission = Admission(Rush(rate=200, burst=1, longest=1, of_one=MANY), clock=asyncio.get_running_loop().time)
+    admission = Admission(Rush(rate=40, burst=1, longest=2, of_one=MANY), clock=asyncio.get_running_loop().time)
     served = list[int]()
 
     async def come(number: int) -> None:
