@@ -8,6 +8,7 @@ by whoever asks, on its own clock. The roots of identities have many peers who m
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from supervisor_middleware.errors import Bug
@@ -22,7 +23,7 @@ _RENEWAL: Final = 2 / 3
 _END: Final = b"-----END CERTIFICATE-----\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Succession:
     """`current` issues; `successor` will; `retired` are roots (PEM) that did, the oldest first."""
 
@@ -36,9 +37,9 @@ class Succession:
         later = () if self.successor is None else (self.successor.certificate_pem,)
         return (*self.retired, self.current.certificate_pem, *later)
 
-    @property
+    @cached_property
     def bundle(self) -> bytes:
-        """The same as one PEM text."""
+        """The same as one PEM text. Every offer to a supervisor asks for it, so it is written out once."""
         return b"".join(self.roots)
 
     def with_successor(self, *, now: datetime, lifetime: timedelta = ROOT_LIFETIME) -> "Succession":
