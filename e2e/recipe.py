@@ -41,6 +41,14 @@ class GoMissingError(BuildError):
     """Nothing is cached and no Go is there to build with."""
 
 
+def or_exit(build: Callable[[], object]) -> None:
+    """Run `build` as a command: what ends it is a line, not a traceback."""
+    try:
+        build()
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What is built from what.

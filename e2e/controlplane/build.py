@@ -3,13 +3,12 @@
 Callers: `make controlplane` (`python -m e2e.controlplane.build`) and `cluster.py`.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from e2e.recipe import BuildError, GoMissingError, Recipe, Report
+from e2e.recipe import BuildError, GoMissingError, Recipe, Report, or_exit
 
 __all__ = ["Binaries", "BuildError", "GoMissingError", "Report", "ensure", "find", "kubernetes_version"]
 
@@ -71,7 +70,4 @@ def _binaries(folder: Path) -> Binaries:
 
 
 if __name__ == "__main__":
-    try:
-        ensure()
-    except BuildError as error:
-        sys.exit(f"error: {error}")
+    or_exit(ensure)

@@ -3,11 +3,10 @@
 Callers: `make controlplane` (`python -m e2e.helm.build`) and the fixtures of the chart's tests.
 """
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.recipe import BuildError, Recipe, Report
+from e2e.recipe import Recipe, Report, or_exit
 
 
 def _facts(version: str) -> Mapping[str, str]:
@@ -49,7 +48,4 @@ def ensure(report: Report | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    try:
-        ensure()
-    except BuildError as error:
-        sys.exit(f"error: {error}")
+    or_exit(ensure)
