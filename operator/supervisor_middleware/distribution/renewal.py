@@ -8,13 +8,13 @@ from typing import Final, Protocol
 
 import grpc.aio
 
-from supervisor_middleware.distribution.attendance import Leaf, leaf_of
+from supervisor_middleware.distribution.attendance import Leaf
 from supervisor_middleware.distribution.complaints import Complaints
-from supervisor_middleware.distribution.guests import supervisor_key
+from supervisor_middleware.distribution.guests import guest_of
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns
 from supervisor_middleware.errors import Untrusted
-from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
+from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
 
@@ -54,15 +54,15 @@ class Renewal(pb_grpc.RenewalServicer):
         async with answering(context, what="a renewal", untrusted=untrusted, complaints=self._complaints):
             self._issuer.require_leading()
             pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
-            identity = sandbox_identity(pem, trust_domain=self._trust_domain)
-            key, presented = supervisor_key(identity), leaf_of(pem)
+            guest = guest_of(pem, trust_domain=self._trust_domain)
+            key, presented = guest.key, guest.leaf
             self._require_newest(key, presented)
             self._issuer.require_moderate(key)
             async with self._turns.turn(key):
-                await self._vouching.vouch(identity)
+                await self._vouching.vouch(guest.identity)
             # Meanwhile a token may have bought another. Of two renewals with one certificate the later counts.
             self._require_newest(key, presented)
-            return self._issuer.issue(request.csr_pem, identity=identity, key=key, asked_with=presented)
+            return self._issuer.issue(request.csr_pem, identity=guest.identity, key=key, asked_with=presented)
 
     def _require_newest(self, key: str, presented: Leaf) -> None:
         if not self._issuer.holders.shown(key, presented):
