@@ -1,7 +1,7 @@
 """The floor of distribution: a bare grpc.aio server over mutual TLS that fans a blob out, for benchmarks.
 
 It knows nothing: each line on stdin is the size of a blob to hand to every stream, and a line of JSON goes out with
-when that began and when the last stream's second answer to it had come.
+when that began and when the last stream's answer to it had come.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -22,8 +22,6 @@ from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.benchmarks.distribution_supervisors import SERVICE
-
-_ANSWERS: Final = 2
 
 
 class _Floor:
@@ -57,7 +55,7 @@ class _Floor:
         self._blob = _a_blob(size)
         self._arrived.clear()
         began = time.monotonic()
-        self._missing = _ANSWERS * len(self._streams)
+        self._missing = len(self._streams)
         for queue in self._streams.values():
             queue.put_nowait(self._blob)
         await self._arrived.wait()

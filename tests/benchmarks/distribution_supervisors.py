@@ -1,7 +1,7 @@
 """Many supervisors in one process, for benchmarks: each with a certificate and a connection of its own.
 
-They keep to the protocol: hello, then for each offer its digest is checked and `accepted` and `active` are said. What
-they do not do is serve traffic. Commands come as lines of JSON (an `Opening`, or the name of a group to close), and a
+They keep to the protocol: hello, then for each offer its digest is checked and `active` is said, as by a supervisor
+that reuses its connections and whose disk is prompt. What they do not do is serve traffic. Commands come as lines of JSON (an `Opening`, or the name of a group to close), and a
 line goes out whenever all of a group run one generation, with the time on the machine's clock at which the last of
 them had said so.
 """
@@ -24,7 +24,7 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.supervisor.messages import encode_report
 from supervisor_middleware.supervisor.operator_channel import open_operator_channel
-from supervisor_middleware.supervisor.reports import Accepted, Active, Hello
+from supervisor_middleware.supervisor.reports import Active, Hello
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GenerationDiscovery"].full_name
@@ -38,14 +38,13 @@ class Group:
     name: str
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     running: Counter[str] = field(default_factory=Counter)
-    encoded: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    encoded: dict[str, bytes] = field(default_factory=dict)
 
-    def reports(self, digest: str) -> tuple[bytes, bytes]:
-        """`accepted` and `active`, encoded once."""
+    def report(self, digest: str) -> bytes:
+        """`active`, encoded once."""
         if digest not in self.encoded:
-            reports = (Accepted(digest=digest), Active(digest=digest, services=()))
-            accepted, active = (encode_report(report).SerializeToString() for report in reports)
-            self.encoded = {digest: (accepted, active)} | dict(list(self.encoded.items())[-20:])
+            active = encode_report(Active(digest=digest, services=())).SerializeToString()
+            self.encoded = {digest: active} | dict(list(self.encoded.items())[-20:])
         return self.encoded[digest]
 
     def moved(self, before: str, after: str, *, size: int) -> None:
@@ -103,8 +102,7 @@ async def _follow(opening: Opening, group: Group, certificate: str, key: str) ->
                 continue
             if offer.digest != f"sha256:{hashlib.sha256(offer.payload).hexdigest()}":
                 raise AssertionError("an offer's digest is not its payload's")
-            for report in group.reports(offer.digest):
-                await call.write(report)
+            await call.write(group.report(offer.digest))
             group.moved(active, offer.digest, size=len(data))
             active = offer.digest
         raise AssertionError(f"a stream ended: {await call.code()} {await call.details()}")

@@ -47,12 +47,11 @@ async def test_a_supervisor_that_was_never_configured_refuses_traffic(tmp_path: 
         assert operator.hellos[0].active_digest == ""
 
 
-async def test_the_first_generation_is_accepted_served_and_reported(
+async def test_the_first_generation_is_served_and_reported(
     tmp_path: Path, operator: FakeOperator, service: EchoService
 ) -> None:
     async with a_supervisor(tmp_path, operator) as supervisor:
         digest = await operator.offer(a_generation("A", a_service(service.port)))
-        await operator.heard("accepted", digest)
         active = await operator.heard("active", digest)
         assert [(s.name, s.state) for s in active.services] == [("echo", pb.SERVICE_STATE_READY)]
         assert set(told_by(await supervisor.ask()).values()) == {"A"}

@@ -23,7 +23,7 @@ from supervisor_middleware.supervisor.keeper import Keeper
 from supervisor_middleware.supervisor.keeping import Surroundings
 from supervisor_middleware.supervisor.pacing import Watched
 from supervisor_middleware.supervisor.record import Defect, Record
-from supervisor_middleware.supervisor.reports import Active, Rejected, StateReport
+from supervisor_middleware.supervisor.reports import Accepted, Active, Rejected, StateReport
 from supervisor_middleware.supervisor.runtime import Connected, Evaluator, Prepared, Runtime
 from supervisor_middleware.supervisor.store import Loaded
 from tests.builders import a_service
@@ -76,11 +76,13 @@ class World:
     begun: list[str] = field(default_factory=list)
     attempts: list[Prepared | None] = field(default_factory=list)
     saved: list[Record] = field(default_factory=list)
+    disk: asyncio.Event = field(default_factory=asyncio.Event)
     audited: list[Event] = field(default_factory=list)
     is_saved: bool = True
 
     def __post_init__(self) -> None:
         self.gate.set()
+        self.disk.set()
         self.runtime = Runtime()
         self.announcer = Announcer(subject="s", audit=self.audited.append)
         self.keeper = Keeper(
@@ -120,6 +122,7 @@ class World:
 
     async def save(self, record: Record) -> None:
         self.saved.append(record)
+        await self.disk.wait()
 
     def offer(self, generation: Generation, sequence: int, *, epoch: int = 1) -> str:
         sealed = seal(generation)
@@ -248,8 +251,19 @@ async def test_the_first_generation_waits_for_nobody() -> None:
         world.up.clear()
         digest = world.offer(of(OLD), 1)
         await world.serves(digest)
-        (active,) = (r for r in world.reports() if isinstance(r, Active))
+        (active,) = world.reports()
+        assert isinstance(active, Active), "who serves at once need not say first that it could"
         assert {s.state for s in active.services} == {ServiceState.UNREACHABLE}
+
+
+async def test_who_waits_for_its_disk_says_meanwhile_that_the_offer_could_be_prepared() -> None:
+    async with keeping() as world:
+        world.disk.clear()
+        digest = world.offer(of(OLD), 1)
+        await eventually(lambda: world.reports() == [Accepted(digest=digest)])
+        assert world.serving == digest
+        world.disk.set()
+        await eventually(lambda: [type(r) for r in world.reports()] == [Accepted, Active])
 
 
 async def test_who_followed_an_operator_with_a_clock_in_the_future_says_so_and_follows_who_leads_above_it() -> None:

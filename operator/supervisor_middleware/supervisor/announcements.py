@@ -51,7 +51,7 @@ class Announcer:
         self.outbox.put(Rejected(digest=refusal.digest, reason=refusal.reason))
 
     def accepted(self, digest: str) -> None:
-        """A candidate could be prepared and is about to be served."""
+        """A candidate could be prepared; until it is on disk nobody says that it is served."""
         self.outbox.put(Accepted(digest=digest))
 
     def serving(self, digest: str) -> None:

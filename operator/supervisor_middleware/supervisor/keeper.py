@@ -4,10 +4,11 @@ Takes offers (the newest wins, also over one that is being prepared), asks the p
 `waiting`, prepares off to the side, swaps whole, persists, reports. While a needed service is missing it tries again
 by itself, whatever the operator does. Dials nothing (`preparation` does) and speaks no protocol (`subscriber` does).
 
-The order is: swap, persist, report `active`. Serving never waits for a disk, and what was reported active survives a
-crash. A crash between swap and persist comes back with the previous generation, which is complete too and which is
-what the operator was last told; it offers the new one again. A disk that takes nothing delays the report by
-`persistence.ATTEMPT_WAIT` at most: then we serve from memory, and a restart comes back with the older generation.
+The order is: swap, persist, report `active` (`accepted` before it, if the disk is slow). Serving never waits for a
+disk, and what was reported active survives a crash. A crash between swap and persist comes back with the previous
+generation, which is complete too and which is what the operator was last told; it offers the new one again. A disk
+that takes nothing delays the report by `persistence.ATTEMPT_WAIT` at most: then we serve from memory, and a restart
+comes back with the older generation.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ RETRY_MAX: Final = 10.0
 """Longest pause, in seconds, between two attempts at a missing service."""
 LOOK_INTERVAL: Final = 5.0
 """Seconds between two looks at whether connected services are still reachable."""
+PROMPT_SECONDS: Final = 0.1
+"""After so long without a word about an offer the operator hears at least that it could be prepared."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,11 +231,15 @@ class Keeper:
 
     async def _activate(self, prepared: Prepared) -> None:
         announcer = self._with.announcer
-        announcer.accepted(prepared.digest)
         self._with.runtime.swap(prepared)
         announcer.serving(prepared.digest)
         self._backoff.reset()
-        await self._save()
+        # Who is about to say that it serves need not say first that it could.
+        slow = asyncio.get_running_loop().call_later(PROMPT_SECONDS, announcer.accepted, prepared.digest)
+        try:
+            await self._save()
+        finally:
+            slow.cancel()
         announcer.active(prepared.digest, prepared.reports())
 
     async def _prepared(

@@ -38,7 +38,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The candidate could be prepared."""
+    """The candidate could be prepared. Not said by whoever can say at once that it serves it."""
 
     digest: str
 
