@@ -4,15 +4,16 @@ from supervisor_middleware.apps.control_plane import server_options
 from supervisor_middleware.distribution.tls import ClientCertificate
 from supervisor_middleware.distribution.watch import Patience
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
-from supervisor_middleware.supervisor.operator_channel import _OPTIONS
+from supervisor_middleware.supervisor.operator_channel import OPTIONS
 
-OPERATOR, SUPERVISOR = dict(server_options(ClientCertificate.REQUIRED)), dict(_OPTIONS)
+OPERATOR, SUPERVISOR = dict(server_options(ClientCertificate.REQUIRED)), dict(OPTIONS)
 
 
 def test_both_ends_find_out_that_the_other_is_gone_without_a_word_and_neither_pings_too_often() -> None:
     for end, patience in ((OPERATOR, 120_000), (SUPERVISOR, 60_000)):
         assert 0 < int(end["grpc.keepalive_time_ms"]) <= patience
         assert 0 < int(end["grpc.keepalive_timeout_ms"]) <= 20_000
+        assert 0 < int(end["grpc.http2.ping_timeout_ms"]) <= 20_000
     # Else gRPC ends the connection of whoever is only careful, or a quiet stream is not pinged at all.
     assert int(SUPERVISOR["grpc.keepalive_time_ms"]) > int(OPERATOR["grpc.http2.min_ping_interval_without_data_ms"])
     assert SUPERVISOR["grpc.http2.max_pings_without_data"] == 0

@@ -4,6 +4,7 @@ Cut, it swallows every byte and closes nothing, also for those who connect meanw
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ class Network:
     """Relays, by the port they lead to."""
 
     loop: asyncio.AbstractEventLoop
+    passed: int = 0
+    """How often something came through, in either direction."""
     _passes: asyncio.Event = field(default_factory=asyncio.Event)
     _servers: list[asyncio.Server] = field(default_factory=list)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -58,7 +61,8 @@ class Network:
             assert task is not None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            await self._connect(reader, writer, port)
+            with contextlib.suppress(asyncio.CancelledError):  # asyncio's own callback takes it for an error
+                await self._connect(reader, writer, port)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         self._servers.append(server)
@@ -70,10 +74,12 @@ class Network:
         try:
             there, onwards = await asyncio.open_connection("127.0.0.1", port)
             self._writers.add(onwards)
+            pumps = [asyncio.ensure_future(p) for p in (self._pump(reader, onwards), self._pump(there, writer))]
             try:
-                pumps = (self._pump(reader, onwards), self._pump(there, writer))
-                await asyncio.wait([asyncio.ensure_future(p) for p in pumps], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                for pump in pumps:
+                    pump.cancel()
                 self._writers.discard(onwards)
                 onwards.transport.abort()
         except OSError:
@@ -86,6 +92,7 @@ class Network:
         try:
             while data := await reader.read(_CHUNK):
                 if self._passes.is_set():
+                    self.passed += 1
                     writer.write(data)
                     await writer.drain()
             await self._passes.wait()  # nobody hears of an end either

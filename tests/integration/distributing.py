@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -140,11 +140,20 @@ def sandbox_of(key: str) -> Sandbox:
 
 @asynccontextmanager
 async def an_operator(
-    *, patience: Patience = PATIENCE, rush: Rush = RUSH, flow: Flow = FLOW
+    *,
+    patience: Patience = PATIENCE,
+    rush: Rush = RUSH,
+    flow: Flow = FLOW,
+    options: Options = (),
+    interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = (),
 ) -> AsyncIterator[Operator]:
+    """`options` instead of the ones that a control plane has, where they name the same."""
     operator = Operator(patience=patience, rush=rush, flow=flow)
     kinds = ClientCertificate.REQUIRED, ClientCertificate.NOT_ASKED
-    servers = tuple(grpc.aio.server(options=server_options(kind)) for kind in kinds)
+    servers = tuple(
+        grpc.aio.server(options=tuple(dict((*server_options(kind), *options)).items()), interceptors=interceptors)
+        for kind in kinds
+    )
     servers[0].add_generic_rpc_handlers((operator.watch.handler(),))
     rpc.add_RenewalServicer_to_server(operator.renewal, servers[0])
     rpc.add_EnrollmentServicer_to_server(operator.enrollment, servers[1])

@@ -4,7 +4,7 @@ import pytest
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.registration import ClientAuthentication
-from supervisor_middleware.wire.channels import dial_target, shows_certificate
+from supervisor_middleware.wire.channels import OPTIONS, dial_target, shows_certificate
 from tests.builders import a_connection
 
 
@@ -46,3 +46,10 @@ def test_a_certificate_is_shown_over_mutual_tls_only() -> None:
     assert shows_certificate(a_connection())
     assert not shows_certificate(a_connection("http://acme.svc"))
     assert not shows_certificate(a_connection(client_authentication=ClientAuthentication.NONE))
+
+
+def test_a_service_that_is_stuck_or_gone_without_a_word_is_missed_after_half_a_minute() -> None:
+    options = dict(OPTIONS)
+    # The one bounds what TCP may owe us, the other what the service itself does.
+    for patience in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
+        assert 0 < int(options["grpc.keepalive_time_ms"]) + int(options[patience]) <= 30_000

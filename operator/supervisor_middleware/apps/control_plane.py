@@ -40,6 +40,8 @@ _OPTIONS: Final = (
     # Of a supervisor that is gone without a word nothing is lost; each ping of thousands costs.
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # That one counts for TCP alone: a peer that is stuck, and whose kernel answers, has a minute without this.
+    ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     # Else data is answered by a ping, to learn how much fits on the way: a quarter of what a small offer costs.

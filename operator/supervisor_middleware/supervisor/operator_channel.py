@@ -4,7 +4,7 @@ Python gRPC cannot verify a server's SPIFFE ID; the name `operator.<trust domain
 certificate carries, stands for it (decisions, 20).
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 from grpc import aio
@@ -23,7 +23,10 @@ MAX_PAUSE: Final = 120.0
 PUSHBACK: Final = "grpc-retry-pushback-ms"
 """Where it does (gRFC A6)."""
 
-_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
+Options: TypeAlias = tuple[tuple[str, int | str], ...]
+"""Of gRPC, for a channel."""
+
+OPTIONS: Final[Options] = (
     ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
@@ -31,6 +34,8 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # those of thousands of supervisors are a good part of what an operator does at rest.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # That one counts for TCP alone: see the operator's.
+    ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
     # What is offered is small and seldom: to measure the way to it by a ping each time costs more than it brings.
     ("grpc.http2.bdp_probe", 0),
@@ -53,7 +58,12 @@ class IdentityRefused(Untrusted):
 
 
 def open_operator_channel(
-    address: str, *, trust_domain: str, roots_pem: bytes, credentials: Credentials | None
+    address: str,
+    *,
+    trust_domain: str,
+    roots_pem: bytes,
+    credentials: Credentials | None,
+    options: Options = OPTIONS,
 ) -> aio.Channel:
     """A channel to the operator at `address` (host:port); `credentials` None shows no certificate.
 
@@ -66,8 +76,8 @@ def open_operator_channel(
         certificate_chain=None if credentials is None else credentials.certificate_chain_pem,
     )
     name = operator_server_name(trust_domain)
-    options = (*_OPTIONS, ("grpc.ssl_target_name_override", name))
-    return aio.secure_channel(f"dns:///{address}", tls, options=options)
+    whole = (*options, ("grpc.ssl_target_name_override", name))
+    return aio.secure_channel(f"dns:///{address}", tls, options=whole)
 
 
 def check_addresses(addresses: tuple[str, ...]) -> None:

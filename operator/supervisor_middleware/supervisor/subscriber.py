@@ -19,13 +19,15 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import OfferedGeneration, RejectionReason
 from supervisor_middleware.supervisor.messages import Offer, OfferedBundle, decode_offer, encode_report
 from supervisor_middleware.supervisor.operator_channel import (
+    OPTIONS,
     Busy,
     IdentityRefused,
+    Options,
     check_addresses,
     open_operator_channel,
     translated,
 )
-from supervisor_middleware.supervisor.pacing import BACKOFF_MIN, Backoff, Clock, Random, Watched, first_of, jittered
+from supervisor_middleware.supervisor.pacing import BACKOFF_MAX, BACKOFF_MIN, Backoff, Clock, Random, Watched, first_of, jittered
 from supervisor_middleware.supervisor.reports import Hello, Outbox, Rejected, StateReport
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
@@ -33,6 +35,10 @@ from supervisor_middleware.wire.gen.distribution_pb2_grpc import GenerationDisco
 
 STABLE_AFTER: Final = 10.0
 """A stream that lasted so many seconds was a good one: the next attempt does not pay for failures before it."""
+TAKEOVER: Final = 30.0
+"""Seconds, from the first failure on, in which another operator is likely to take over from one that died."""
+TAKEOVER_PAUSE: Final = 1.0
+"""Meanwhile no pause is longer, jitter apart: most of them are to fit into what is left of 15 s once another leads."""
 RENEWED_PAUSE: Final = 2.0
 """Seconds, jittered, before a stream we ended ourselves is begun anew: a bundle reaches a whole fleet at once."""
 
@@ -82,6 +88,8 @@ class Proving(Protocol):
 class Operator:
     """Where the operator's discovery port is (host:port, several for its replicas) and whom we expect there.
 
+    `options` are the channel's.
+
     Raises:
         InvalidInput: an address is none.
     """
@@ -89,6 +97,7 @@ class Operator:
     addresses: tuple[str, ...]
     trust_domain: str
     trust: TrustBundle
+    options: Options = OPTIONS
 
     def __post_init__(self) -> None:
         check_addresses(self.addresses)
@@ -116,7 +125,7 @@ class Subscriber:
         self._backoff = Backoff(random=random)
         self._turn = 0
         self._is_connected = False
-        self._is_outage_known = False
+        self._lost_at: float | None = None
         self._bundle_installed = asyncio.Event()
 
     @property
@@ -143,8 +152,11 @@ class Subscriber:
 
     def _pause(self) -> float:
         """All addresses are one attempt: whoever leads is at one of them, and must not be tried last for long."""
-        is_round_over = self._turn % len(self._operator.addresses) == 0
-        return self._backoff.next() if is_round_over else jittered(BACKOFF_MIN, random=self._random)
+        if self._turn % len(self._operator.addresses) != 0:
+            return jittered(BACKOFF_MIN, random=self._random)
+        now = self._clock.monotonic()
+        is_lost_for_long = self._lost_at is not None and now - self._lost_at >= TAKEOVER
+        return self._backoff.next(at_most=BACKOFF_MAX if is_lost_for_long else TAKEOVER_PAUSE)
 
     def _asked_for(self, error: SupervisorMiddlewareError) -> float:
         """Never earlier than the operator asked for, and not with everybody else who was told the same."""
@@ -162,9 +174,9 @@ class Subscriber:
         if lasted >= STABLE_AFTER:
             self._backoff.reset()
         # Once an outage, not once an attempt.
-        log = _log.debug if self._is_outage_known and not self._is_connected else _log.warning
+        log = _log.debug if self._lost_at is not None and not self._is_connected else _log.warning
         log("no stream to the operator; what is served stays as it is", reason=str(error))
-        self._is_outage_known = True
+        self._lost_at = self._clock.monotonic() if self._lost_at is None else self._lost_at
         if isinstance(error, IdentityRefused):
             self._identity.refused()
 
@@ -181,6 +193,7 @@ class Subscriber:
             trust_domain=self._operator.trust_domain,
             roots_pem=self._operator.trust.read(),
             credentials=credentials,
+            options=self._operator.options,
         )
         began = self._clock.monotonic()
         try:
@@ -204,7 +217,7 @@ class Subscriber:
 
     async def _receive(self, stream: "_Stream", *, began: float) -> None:
         while isinstance(message := await stream.read(), pb.GenerationOffer):
-            self._is_outage_known = False
+            self._lost_at = None
             self._backoff.reset()
             self._take(decode_offer(message))
         if self._clock.monotonic() - began < STABLE_AFTER:

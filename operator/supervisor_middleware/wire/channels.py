@@ -27,6 +27,8 @@ OPTIONS: Final[_Options] = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # That one counts for TCP alone: a service that is stuck, and whose kernel answers, has a minute without this.
+    ("grpc.http2.ping_timeout_ms", 20_000),
     # Else gRPC shares sockets between channels behind our back, and closing one would not close its socket.
     ("grpc.use_local_subchannel_pool", 1),
     # In spite of its name the time one attempt to connect may take.
