@@ -9,6 +9,8 @@ import pytest
 
 from supervisor_middleware.cli.processes import Process
 from supervisor_middleware.pki.credential_files import read_credentials
+from supervisor_middleware.pki.files import locked
+from supervisor_middleware.pki.pending_key import PENDING_KEY
 from supervisor_middleware.pki.store import TOKENS_FILE
 from tests.apps.rig import NAMESPACE, Rig, Supervised, metrics, probe
 
@@ -71,6 +73,28 @@ def test_a_sandbox_that_leaves_the_folder_loses_its_stream_and_cannot_join(rig: 
     assert is_connected(other)
 
 
+def test_a_supervisor_that_is_killed_before_it_saved_its_certificate_joins_by_the_same_token(rig: Rig) -> None:
+    agent = rig.supervisor()
+    identity = agent.folder / "state" / "identity"
+    identity.mkdir(parents=True)
+    rig.control.start()
+    rig.until("it is served", lambda: probe(rig.health, "/readyz")[0] == 200)
+    with locked(identity):  # it has its answer then, and cannot save it
+        agent.process.start()
+        rig.until("the token is spent", lambda: '"holderSha256": "' in (rig.state / TOKENS_FILE).read_text())
+        agent.process.kill()
+    assert read_credentials(identity) is None
+    agent.process.start()
+    rig.until("it joined all the same", lambda: is_connected(agent))
+    assert "join token: used" not in rig.control.log.read_text()
+    assert not (identity / PENDING_KEY).exists()
+    # Somebody else who has the token finds it used.
+    refused = enroll(rig, rig.folder / "elsewhere", agent.folder / "token", "--once")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"run `smw token create {NAMESPACE}/agent --state DIR`" in refused.stderr
+    assert '"join_refused"' in (rig.state / "audit.jsonl").read_text()
+
+
 @pytest.fixture
 def files(rig: Rig) -> tuple[Rig, Path]:
     """A control plane that knows the sandbox, and a folder for its files."""
@@ -100,7 +124,7 @@ def test_a_certificate_in_files_is_got_once_and_left_alone(files: tuple[Rig, Pat
     shutil.rmtree(out)
     refused = enroll(rig, out, token)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "put a new one there (`smw token create`)" in refused.stderr
+    assert f"run `smw token create {NAMESPACE}/agent --state DIR`" in refused.stderr
     rig.control.stop()
     away = enroll(rig, out, token, "--once")
     assert (away.returncode, away.stdout) == (2, "")

@@ -1,6 +1,6 @@
 """A reviewer that knows a few tokens, and can be away."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from supervisor_middleware.errors import Unavailable, Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity
@@ -13,7 +13,8 @@ class FakeReviewer:
         self.error: Exception | None = None
         self.gone = set[SandboxIdentity]()
 
-    async def review(self, token: str) -> SandboxIdentity:
+    async def review(self, token: str, *, holder: Callable[[], str]) -> SandboxIdentity:
+        del holder
         if self.error is not None:
             raise self.error
         if self.is_away:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import grpc
@@ -95,12 +96,12 @@ async def test_a_flood_of_enrolments_is_bounded_and_then_forgotten() -> None:
         class SlowReviewer:
             now = 0
 
-            async def review(self, token: str) -> SandboxIdentity:
+            async def review(self, token: str, *, holder: Callable[[], str]) -> SandboxIdentity:
                 self.now += 1
                 at_work.append(self.now)
                 await gate.wait()
                 self.now -= 1
-                return await operator.reviewer.review(token)
+                return await operator.reviewer.review(token, holder=holder)
 
         operator.enrollment._reviewer = SlowReviewer()
         _, csr = new_key_and_csr()

@@ -49,6 +49,45 @@ def test_a_token_is_spent_once() -> None:
     assert refusal(tokens, token) is Refusal.USED
 
 
+def test_a_token_is_good_for_the_key_that_spent_it_and_for_no_other() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    identity = tokens.redeem(token, NOW, holder=lambda: "k1")
+    spent = tokens.to_dict()
+    restored = JoinTokens.from_dict(json.loads(json.dumps(spent)))
+    assert restored.redeem(token, NOW + HOUR - timedelta(seconds=1), holder=lambda: "k1") == identity
+    assert restored.to_dict() == spent
+    for holder in (lambda: "k2", lambda: ""):
+        with pytest.raises(JoinTokenRefused) as caught:
+            restored.check(token, NOW, holder=holder)
+        assert (caught.value.reason, caught.value.identity) == (Refusal.USED, identity)
+    with pytest.raises(JoinTokenRefused) as late:
+        restored.redeem(token, NOW + HOUR, holder=lambda: "k1")
+    assert late.value.reason is Refusal.EXPIRED
+
+
+def test_a_token_that_was_spent_for_no_key_is_good_for_none() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    tokens.redeem(token, NOW)
+    assert refusal(tokens, token) is Refusal.USED
+
+
+def test_a_settled_token_is_good_for_nobody_and_its_join_stands() -> None:
+    tokens = JoinTokens()
+    token = issue(tokens)
+    identity = tokens.redeem(token, NOW, holder=lambda: "k1")
+    tokens.settle(identity)
+    with pytest.raises(JoinTokenRefused) as caught:
+        tokens.redeem(token, NOW, holder=lambda: "k1")
+    assert caught.value.reason is Refusal.USED
+    assert tokens.standing() == {identity}
+    before = tokens.to_dict()
+    JoinTokens().settle(identity)
+    tokens.settle(identity)
+    assert tokens.to_dict() == before
+
+
 def test_a_token_expires() -> None:
     tokens = JoinTokens()
     token = issue(tokens)
@@ -160,7 +199,7 @@ def test_a_ledger_of_an_earlier_release_is_read() -> None:
     joined = tokens.redeem(issue(tokens), NOW)
     state = json.loads(json.dumps(tokens.to_dict()))
     for entry in state["tokens"].values():
-        del entry["revokedAt"]
+        del entry["revokedAt"], entry["holderSha256"]
     assert JoinTokens.from_dict(state).standing() == {joined}
 
 

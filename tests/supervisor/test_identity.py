@@ -55,6 +55,10 @@ class PaperEnroller:
         self.can_enroll = True
         self.problem: Exception | None = None
         self.attempts: list[int] = []
+        self.kept: list[Credentials] = []
+
+    def settled(self, credentials: Credentials) -> None:
+        self.kept.append(credentials)
 
     async def enroll(self, *, attempt: int) -> Credentials:
         self.attempts.append(attempt)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from supervisor_middleware.apps.clock import SystemClock
 from supervisor_middleware.audit.events import Event
+from supervisor_middleware.pki.pending_key import PENDING_KEY, PendingKey
 from supervisor_middleware.pki.spiffe import supervisor_id
 from supervisor_middleware.settings import SandboxSettings
 from supervisor_middleware.supervisor.enrollment import Enroller
@@ -44,6 +45,7 @@ def identity_of(
                 trust=trust,
                 owner=owner,
                 token_file=settings.token_file,
+                pending=PendingKey(directory / PENDING_KEY),
             ),
             renewer=Renewer(
                 addresses=addresses(settings.operators, settings.discovery_port),

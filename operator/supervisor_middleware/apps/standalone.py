@@ -88,7 +88,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         stack.push_async_callback(replica.aclose)
         farewells = Farewells()
         stack.push_async_callback(farewells.aclose)
-        joins = Joins(settings.state, snapshot=folder_source.snapshot)
+        joins = Joins(settings.state, snapshot=folder_source.snapshot, emit=sink.emit)
         token = secrets.token_urlsafe(32)
         control_plane = ControlPlane(
             Parts(

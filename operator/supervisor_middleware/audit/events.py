@@ -89,6 +89,7 @@ class ChangeKind(StrEnum):
     STATE_DEFECTIVE = "state_defective"
     CREDENTIALS_ISSUED = "credentials_issued"
     CREDENTIALS_ROTATED = "credentials_rotated"
+    JOIN_REFUSED = "join_refused"
     TRUST_BUNDLE_CHANGED = "trust_bundle_changed"
     ROOT_STEADY = "root_steady"
     ROOT_PREPARED = "root_prepared"

@@ -4,6 +4,7 @@ The name comes from what the token proves, never from the request. A refusal tel
 it to guess; the reason is in our log.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import grpc.aio
@@ -12,6 +13,7 @@ from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer, answering
 from supervisor_middleware.distribution.turns import Turns, host_of
+from supervisor_middleware.pki.keys import csr_public_key, public_key_digest
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
@@ -20,12 +22,13 @@ from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
 class TokenReviewer(Protocol):
     """Says which sandbox a token proves."""
 
-    async def review(self, token: str) -> SandboxIdentity:
-        """The sandbox.
+    async def review(self, token: str, *, holder: Callable[[], str]) -> SandboxIdentity:
+        """The sandbox. `holder` digests the key that the signing request proves, or raises what is wrong with it.
 
         Raises:
             Untrusted: the token proves none.
             Unavailable: it could not be checked now.
+            InvalidInput: the token is good, the signing request is not.
         """
 
 
@@ -49,7 +52,10 @@ class Enrollment(pb_grpc.EnrollmentServicer):
             self._issuer.require_leading()
             # Anybody may ask, and each question is one to the API server.
             async with self._turns.turn(host_of(context.peer())):
-                identity = await self._reviewer.review(request.token)
+                csr = request.csr_pem
+                identity = await self._reviewer.review(
+                    request.token, holder=lambda: public_key_digest(csr_public_key(csr))
+                )
             key = supervisor_key(identity)
             self._issuer.require_moderate(key)
             return self._issuer.issue(request.csr_pem, identity=identity, key=key)

@@ -5,6 +5,7 @@ in the handshake: NO_COMMON_SIGNATURE_ALGORITHMS), and RSA of 2048 bits or more 
 errors of keys are raised without their cause: a PEM library's message may quote what it choked on.
 """
 
+import hashlib
 from typing import Final, TypeAlias
 
 from cryptography import x509
@@ -73,10 +74,20 @@ def signature_hash(key: PrivateKey) -> hashes.SHA256 | hashes.SHA384:
 
 
 def new_key_and_csr() -> tuple[SecretBytes, bytes]:
-    """A fresh private key (PEM) and a signing request (PEM) that proves its possession and asks for nothing else."""
+    """A fresh private key (PEM) and a signing request (PEM) for it."""
     key = new_key()
-    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
-    return key_to_pem(key), request.public_bytes(Encoding.PEM)
+    return key_to_pem(key), csr_of(key)
+
+
+def csr_of(key: PrivateKey) -> bytes:
+    """A signing request (PEM) that proves possession of `key` and asks for nothing else."""
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, signature_hash(key))
+    return request.public_bytes(Encoding.PEM)
+
+
+def public_key_digest(key: PublicKeyTypes) -> str:
+    """SHA-256 (hex) of the SubjectPublicKeyInfo."""
+    return hashlib.sha256(_spki(key)).hexdigest()
 
 
 def csr_public_key(csr_pem: bytes) -> ec.EllipticCurvePublicKey:

@@ -1,8 +1,10 @@
 """Join tokens: how a standalone supervisor, which has no Kubernetes to vouch for it, enrols once. PURE.
 
-A token is `smw-join.<id>.<secret>` and buys one certificate for one sandbox. Only a SHA-256 of it is kept (its secret
-is random, so a slow hash gains nothing). Persist the ledger after `redeem` and *before* the certificate is handed
-out: a crash in between costs a token, the other order would sell it twice.
+A token is `smw-join.<id>.<secret>` and is good for one sandbox and one key: whoever shows it first, with the key that
+its signing request proves. Only a SHA-256 of token and key are kept (the secret is random, so a slow hash gains
+nothing). Persist the ledger after `redeem` and *before* the certificate is handed out: the other order would sell a
+token to two. An answer that was lost costs nothing: the same key may ask again as long as the token lives, and until
+its certificate has bought another. Any other key finds the token used.
 
 What was joined stands until it is revoked, or its sandbox joins again: then it can neither renew nor connect.
 """
@@ -10,11 +12,11 @@ What was joined stands until it is revoked, or its sandbox joins again: then it 
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from supervisor_middleware.errors import Bug, InvalidInput, Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity
@@ -25,6 +27,9 @@ JOINED_PREFIX: Final = "join-"
 MIN_SECRET_BYTES: Final = 16
 RETENTION: Final = timedelta(days=7)
 """How long a token that can serve nobody is remembered, so that our log can tell "used" from "never existed"."""
+
+Holder: TypeAlias = Callable[[], str]
+"""The digest of the public key whose possession was proved, when it is needed; empty: of none."""
 
 _ID_DIGITS: Final = 16
 _MAX_TOKEN: Final = 256
@@ -42,11 +47,14 @@ class Refusal(StrEnum):
 
 
 class JoinTokenRefused(Untrusted):
-    """The token buys nothing. The text is the same for every `reason`, so that it may be shown to the peer."""
+    """The token buys nothing. The text is the same for every `reason`, so that it may be shown to the peer.
 
-    def __init__(self, reason: Refusal) -> None:
+    `identity` is what a token that we made is for; None if we did not make it.
+    """
+
+    def __init__(self, reason: Refusal, *, identity: SandboxIdentity | None = None) -> None:
         super().__init__("the join token is not valid: create a new one with `smw token create`")
-        self.reason = reason
+        self.reason, self.identity = reason, identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +65,15 @@ class _Entry:
     expires_at: datetime
     used_at: datetime | None = None
     revoked_at: datetime | None = None
+    holder: str = ""
 
     @property
     def stands(self) -> bool:
         """Whether somebody joined by it and may go on."""
         return self.used_at is not None and self.revoked_at is None
 
-    def refusal(self, now: datetime) -> Refusal | None:
-        if self.used_at is not None:
+    def refusal(self, now: datetime, *, holder: Holder = lambda: "") -> Refusal | None:
+        if self.used_at is not None and (not self.holder or holder() != self.holder):
             return Refusal.USED
         if self.revoked_at is not None:
             return Refusal.REVOKED
@@ -98,27 +107,36 @@ class JoinTokens:
         self._entries = {**kept, token_id: entry}
         return token
 
-    def check(self, token: str, now: datetime) -> None:
+    def check(self, token: str, now: datetime, *, holder: Holder = lambda: "") -> None:
         """Return if `redeem` would take `token`.
 
         Raises:
             JoinTokenRefused: as `redeem`.
         """
-        self._good(token, now)
+        self._good(token, now, holder=holder)
 
-    def redeem(self, token: str, now: datetime) -> SandboxIdentity:
-        """Spend `token`; its ID stands in for the Pod UID that a standalone supervisor does not have.
+    def redeem(self, token: str, now: datetime, *, holder: Holder = lambda: "") -> SandboxIdentity:
+        """Spend `token`, for `holder` alone; its ID stands in for the Pod UID that a standalone supervisor lacks.
 
         Raises:
-            JoinTokenRefused: unknown, spent or expired; its `reason` is for our log only.
+            JoinTokenRefused: unknown, spent by another key, or expired; its `reason` is for our log only.
         """
-        token_id, entry = self._good(token, now)
+        token_id, entry = self._good(token, now, holder=holder)
         identity = _identity(token_id, namespace=entry.namespace, sandbox=entry.sandbox)
+        if entry.used_at is not None:
+            return identity
         # One supervisor a sandbox: whoever joined before has no part in it any more.
         earlier = [e for e in self._of(entry.namespace, entry.sandbox) if self._entries[e].stands]
         self._revoke(earlier, now)
-        self._entries[token_id] = replace(entry, used_at=now)
+        self._entries[token_id] = replace(entry, used_at=now, holder=holder())
         return identity
+
+    def settle(self, identity: SandboxIdentity) -> None:
+        """`identity` showed its certificate, so no answer was lost: the token that bought it is good for nobody."""
+        token_id = identity.pod_uid.removeprefix(JOINED_PREFIX)
+        entry = self._entries.get(token_id)
+        if entry is not None and entry.holder:
+            self._entries[token_id] = replace(entry, holder="")
 
     def revoke(self, namespace: str, sandbox: str, now: datetime) -> int:
         """End every token and every join of a sandbox; how many there were."""
@@ -132,14 +150,15 @@ class JoinTokens:
         joined = ((key, entry) for key, entry in self._entries.items() if entry.stands)
         return frozenset(_identity(key, namespace=e.namespace, sandbox=e.sandbox) for key, e in joined)
 
-    def _good(self, token: str, now: datetime) -> tuple[str, _Entry]:
+    def _good(self, token: str, now: datetime, *, holder: Holder) -> tuple[str, _Entry]:
         token_id = _token_id(token)
         entry = self._entries.get(token_id)
         # The hash is compared even for an unknown ID: timing must not tell which IDs exist.
         if not hmac.compare_digest(_hash(token), entry.sha256 if entry else _hash("")) or entry is None:
             raise JoinTokenRefused(Refusal.UNKNOWN)
-        if refusal := entry.refusal(now):
-            raise JoinTokenRefused(refusal)
+        if refusal := entry.refusal(now, holder=holder):
+            identity = _identity(token_id, namespace=entry.namespace, sandbox=entry.sandbox)
+            raise JoinTokenRefused(refusal, identity=identity)
         return token_id, entry
 
     def _of(self, namespace: str, sandbox: str) -> list[str]:
@@ -159,6 +178,7 @@ class JoinTokens:
                 "expiresAt": entry.expires_at.isoformat(),
                 "usedAt": entry.used_at.isoformat() if entry.used_at else None,
                 "revokedAt": entry.revoked_at.isoformat() if entry.revoked_at else None,
+                "holderSha256": entry.holder or None,
             }
             for token_id, entry in sorted(self._entries.items())
         }
@@ -204,7 +224,7 @@ def _entry(token_id: str, state: object) -> _Entry:
             "usedAt": str() | None as used_at,
             **rest,
         }:
-            revoked_at = rest.get("revokedAt")  # releases before this one knew no revocation
+            revoked_at = rest.get("revokedAt")  # earlier releases knew no revocation, and no holder
             _identity(token_id, namespace=namespace, sandbox=sandbox)
             return _Entry(
                 sha256=sha256,
@@ -213,6 +233,7 @@ def _entry(token_id: str, state: object) -> _Entry:
                 expires_at=_time(expires_at),
                 used_at=None if used_at is None else _time(used_at),
                 revoked_at=None if revoked_at is None else _time(str(revoked_at)),
+                holder=str(rest.get("holderSha256") or ""),
             )
         case _:
             raise InvalidInput("a join token's entry lacks a field")

@@ -5,7 +5,7 @@ never from a cache: tokens and certificates outlive their Pod. The sandbox's nam
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -52,13 +52,14 @@ class PodTokenReviewer:
         """`audience` is what tokens must have been requested for."""
         self._api, self._audience = api, audience
 
-    async def review(self, token: str) -> SandboxIdentity:
-        """The sandbox whose live Pod the token is bound to.
+    async def review(self, token: str, *, holder: Callable[[], str] = lambda: "") -> SandboxIdentity:
+        """The sandbox whose live Pod the token is bound to, whoever holds it: a Pod may use its token again.
 
         Raises:
             Untrusted: it proves none; the reason is for our log, and holds nothing of the token.
             Unavailable: the API server is.
         """
+        del holder
         if not token or len(token) > _MAX_TOKEN or not token.isascii():
             raise Untrusted("this is no ServiceAccount token")
         answer = await self._api.create(

@@ -1,11 +1,12 @@
 """Getting a certificate from the operator. A gRPC edge: one attempt; `identity` decides when.
 
-The private key is made here and never leaves. The operator proves itself first (its name, our roots): a server that
-cannot is never shown the token, since TLS ends before the first byte of a request.
+The private key is made here and never leaves; it is the same at each attempt until its certificate is kept, so that
+an answer that was lost can be asked for again (`pki.pending_key`). The operator proves itself first (its name, our
+roots): a server that cannot is never shown the token, since TLS ends before the first byte of a request.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,8 @@ from grpc import aio
 
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.pki.credentials import Credentials
-from supervisor_middleware.pki.keys import new_key_and_csr
+from supervisor_middleware.pki.keys import csr_of, key_to_pem
+from supervisor_middleware.pki.pending_key import PendingKey
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.supervisor.operator_channel import (
     IdentityRefused,
@@ -50,6 +52,7 @@ class Enroller:
     trust: TrustBundle
     owner: str
     token_file: Path | None
+    pending: PendingKey = field(default_factory=PendingKey)
 
     def __post_init__(self) -> None:
         check_addresses(self.addresses)
@@ -63,7 +66,7 @@ class Enroller:
             return True
 
     async def enroll(self, *, attempt: int) -> Credentials:
-        """A fresh key with a certificate for it; `attempt` counts the tries, and with it the addresses in turn.
+        """The pending key with a certificate; `attempt` counts the tries, and with it the addresses in turn.
 
         Raises:
             InvalidInput: a file is missing or no good; names it.
@@ -74,7 +77,7 @@ class Enroller:
         address = self.addresses[attempt % len(self.addresses)]
         roots = self.trust.read()
         token = self._token()
-        private_key, csr = await asyncio.to_thread(new_key_and_csr)
+        private_key, csr = await asyncio.to_thread(self._asked_with)
         channel = open_operator_channel(address, trust_domain=self.trust_domain, roots_pem=roots, credentials=None)
         try:
             call = EnrollmentStub(channel).Enroll(_request(csr, token), timeout=ENROLL_TIMEOUT)
@@ -84,6 +87,19 @@ class Enroller:
         finally:
             await channel.close(None)
         return issued_credentials(response, private_key=private_key, roots=roots, owner=self.owner)
+
+    def settled(self, credentials: Credentials) -> None:
+        """They are kept: what they were asked with is pending no more."""
+        self.pending.drop(credentials.private_key_pem)
+
+    def _place(self) -> str:
+        # The owner's SPIFFE ID ends with ns/NAMESPACE/sandbox/NAME.
+        namespace, _, name = self.owner.split("/")[-3:]
+        return f"{namespace}/{name}"
+
+    def _asked_with(self) -> tuple[SecretBytes, bytes]:
+        key = self.pending.take()
+        return key_to_pem(key), csr_of(key)
 
     def _token(self) -> SecretBytes:
         if self.token_file is None:
@@ -102,8 +118,10 @@ class Enroller:
         if not isinstance(problem, IdentityRefused):
             return problem
         return TokenRefused(
-            f"operator {address} refused the token in {self.token_file}: in a cluster, look whether this Pod is live "
-            "and carries the sandbox label; standalone, put a new one there (`smw token create`). It is tried again"
+            f"operator {address} refused the token in {self.token_file}. In a cluster, look whether this Pod is live "
+            f"and carries the sandbox label. Standalone it needs a new one: run `smw token create {self._place()} "
+            "--state DIR` where the control plane keeps its state, and put what it prints into that file; it is read "
+            "at each attempt, no restart is needed"
         )
 
 

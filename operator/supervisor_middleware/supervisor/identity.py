@@ -47,6 +47,9 @@ class Enrolling(Protocol):
     async def enroll(self, *, attempt: int) -> Credentials:
         """New credentials, or one of our errors."""
 
+    def settled(self, credentials: Credentials) -> None:
+        """They are kept: what they were asked with is pending no more."""
+
 
 class Renewing(Protocol):
     """Gets the successor of a certificate (`renewal.Renewer`)."""
@@ -91,6 +94,7 @@ class Identity:
             if stored is not None and self._is_usable(stored):
                 self.credentials.set(stored)
                 self.is_saved = True
+                self._with.enroller.settled(stored)
         except SupervisorMiddlewareError as error:
             _log.warning("stored credentials cannot be used: enrolling anew", reason=str(error))
 
@@ -223,8 +227,9 @@ class Identity:
             self._roots_at_issue = self._with.trust.read()
             write_credentials(self._with.directory, credentials)
             self.is_saved = True
+            self._with.enroller.settled(credentials)
         except SupervisorMiddlewareError as error:
-            # In memory they serve as well; a restart enrols again.
+            # In memory they serve as well; a restart enrols again, by the same key.
             _log.warning("new credentials could not be saved", reason=str(error))
 
 
