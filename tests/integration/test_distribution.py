@@ -10,9 +10,10 @@ import pytest
 import structlog.testing
 
 from supervisor_middleware.audit.events import Changed, ChangeKind
+from supervisor_middleware.distribution.endings import PUSHBACK
 from supervisor_middleware.distribution.issuance import OF_ONE
 from supervisor_middleware.distribution.ledger import State
-from supervisor_middleware.distribution.turns import AT_WORK, OF_ONE_PEER
+from supervisor_middleware.distribution.turns import Turns
 from supervisor_middleware.distribution.watch import MAX_STREAMS, Patience
 from supervisor_middleware.model.generation import seal
 from supervisor_middleware.pki.authority import Authority
@@ -104,14 +105,18 @@ async def test_a_flood_of_enrolments_is_bounded_and_then_forgotten() -> None:
                 return await operator.reviewer.review(token, holder=holder)
 
         operator.enrollment._reviewer = SlowReviewer()
+        operator.enrollment._turns = Turns(at_work=4, waiting=12)
         _, csr = new_key_and_csr()
-        flood = [asyncio.ensure_future(enrolment_refusal(operator, csr, "no")) for _ in range(3 * OF_ONE_PEER)]
-        await eventually(lambda: sum(f.done() for f in flood) == 2 * OF_ONE_PEER)
-        assert {f.result().code() for f in flood if f.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-        assert max(at_work) == AT_WORK
+        flood = [asyncio.ensure_future(enrolment_refusal(operator, csr, "no")) for _ in range(48)]
+        await eventually(lambda: sum(f.done() for f in flood) == 32)
+        over = [f.result() for f in flood if f.done()]
+        assert {error.code() for error in over} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert {error.details() for error in over} == {"too many wait; try again in 5 s"}
+        assert {repr(tuple(error.trailing_metadata())) for error in over} == {f"(('{PUSHBACK}', '5000'),)"}
+        assert max(at_work) == 4
         gate.set()
         codes = [refused.code() for refused in await asyncio.gather(*flood)]
-        assert codes.count(grpc.StatusCode.UNAUTHENTICATED) == OF_ONE_PEER
+        assert codes.count(grpc.StatusCode.UNAUTHENTICATED) == 16
         assert (await enroll(operator, csr, "token-a")).certificate_chain_pem
 
 
@@ -130,7 +135,9 @@ async def test_one_supervisor_gets_so_many_certificates_and_others_theirs() -> N
         _, csr = new_key_and_csr()
         for _ in range(OF_ONE.burst):
             await enroll(operator, csr, "token-a")
-        assert (await enrolment_refusal(operator, csr, "token-a")).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        error = await enrolment_refusal(operator, csr, "token-a")
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "this supervisor had too many certificates; try again in 5 s"
         assert (await enroll(operator, csr, "token-b")).certificate_chain_pem
 
 

@@ -1,7 +1,7 @@
 """Who runs what, asked over real TLS, of supervisors on real streams; and who is told nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -11,14 +11,22 @@ import grpc.aio
 import pytest
 import structlog
 
-from supervisor_middleware.cli.status.asking import Inspector, inspecting
+from supervisor_middleware.cli.status.asking import GaveWay, Inspector, inspecting
 from supervisor_middleware.cli.status.reach import Reached
 from supervisor_middleware.cli.status.supervisors import state_of, summary_of
-from supervisor_middleware.distribution.inspection import MAX_WATCHES_OF_ONE_PEER, Inspection, Pace
+from supervisor_middleware.distribution.inspection import (
+    MAX_WATCHES,
+    MAX_WATCHES_OF_ONE_VIEWER,
+    WATCHES_BEGUN,
+    Inspection,
+    Pace,
+)
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
+from supervisor_middleware.distribution.turns import Turns
 from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError, Unavailable, Untrusted
 from supervisor_middleware.model.generation import seal
 from supervisor_middleware.model.sandbox import Sandbox
+from supervisor_middleware.supervisor.operator_channel import Busy
 from supervisor_middleware.wire.gen import distribution_pb2 as distribution
 from supervisor_middleware.wire.gen import inspection_pb2 as pb
 from supervisor_middleware.wire.gen import inspection_pb2_grpc as rpc
@@ -32,6 +40,7 @@ from tests.integration.distributing import (
     an_operator,
 )
 from tests.pki.builders import TRUST_DOMAIN
+from tests.waiting import eventually
 
 ONE, TWO, THREE = a_sealed("one"), a_sealed("two"), a_sealed("three")
 ADMIN, TENANT, SPY = "admin-token", "tenant-token", "spy-token"
@@ -45,14 +54,17 @@ class FakeAccess:
         self.rights = {ADMIN: {"", "team-a", "team-b"}, TENANT: {"team-a"}, SPY: set[str]()}
         self.error: Exception | None = None
         self.asked = 0
+        self.gate: asyncio.Event | None = None
 
-    async def permits(self, token: str, *, namespace: str) -> bool:
+    async def viewer(self, token: str, *, namespace: str) -> str | None:
         self.asked += 1
+        if self.gate is not None:
+            await self.gate.wait()
         if self.error is not None:
             raise self.error
         if token not in self.rights:
             raise Untrusted("no such token")
-        return namespace in self.rights[token]
+        return token if namespace in self.rights[token] else None
 
 
 class Inspected:
@@ -62,6 +74,7 @@ class Inspected:
         self.operator, self.access = operator, access
         self.sandboxes: list[Sandbox] = []
         self.port = 0
+        self.inspection: Any = None
 
     async def publish(self, **generations: Any) -> None:
         """Of sandboxes in team-a, by name."""
@@ -97,7 +110,7 @@ class Inspected:
 async def inspected(*, pace: Pace = QUICK) -> AsyncIterator[Inspected]:
     async with an_operator() as operator:
         world = Inspected(operator, FakeAccess())
-        inspection = Inspection(
+        world.inspection = Inspection(
             access=world.access,
             standings=operator.discovery,
             sandboxes=lambda: world.sandboxes,
@@ -107,7 +120,7 @@ async def inspected(*, pace: Pace = QUICK) -> AsyncIterator[Inspected]:
             pace=pace,
         )
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
-        rpc.add_InspectionServicer_to_server(inspection, server)
+        rpc.add_InspectionServicer_to_server(world.inspection, server)
         tls = server_credentials(lambda: operator.current, client_certificate=ClientCertificate.NOT_ASKED)
         world.port = server.add_secure_port("127.0.0.1:0", tls)
         await server.start()
@@ -115,6 +128,13 @@ async def inspected(*, pace: Pace = QUICK) -> AsyncIterator[Inspected]:
             yield world
         finally:
             await server.stop(None)
+
+
+async def watching(inspector: Inspector, **wanted: Any) -> AsyncGenerator[pb.SupervisorList]:
+    """A watch that was told what there is."""
+    changes = inspector.changes(pb.Filter(**wanted))
+    await asyncio.wait_for(anext(changes), WAIT)
+    return changes
 
 
 def seen(supervisor: pb.Supervisor) -> str:
@@ -271,22 +291,75 @@ async def test_a_watch_ends_with_the_leadership() -> None:
             await inspector.everything(pb.Filter())
 
 
-async def test_one_peer_cannot_watch_without_end() -> None:
-    async with inspected() as world, world.inspector() as inspector:
-        watches = [inspector.changes(pb.Filter()) for _ in range(MAX_WATCHES_OF_ONE_PEER)]
-        await asyncio.gather(*(asyncio.wait_for(anext(w), WAIT) for w in watches))
-        with pytest.raises(Unavailable, match=r"RESOURCE_EXHAUSTED: .*too many watches"):
-            await asyncio.wait_for(anext(inspector.changes(pb.Filter())), WAIT)
-        assert (await inspector.everything(pb.Filter())).totals.sandboxes == 0
-        await watches.pop().aclose()
-        async with asyncio.timeout(WAIT):
-            while True:
-                try:
-                    await anext(inspector.changes(pb.Filter()))
-                except Unavailable:
-                    await asyncio.sleep(0.01)
-                else:
-                    break
+async def test_a_viewers_newest_watch_takes_the_place_of_its_oldest() -> None:
+    async with inspected() as world, world.inspector() as inspector, world.inspector(TENANT) as another:
+        theirs = await watching(another, namespace="team-a")
+        oldest, *others = [await watching(inspector) for _ in range(MAX_WATCHES_OF_ONE_VIEWER)]
+        newest = await watching(inspector)
+        with pytest.raises(GaveWay, match=r"this watch is over: a newer one of the same viewer took its place"):
+            await asyncio.wait_for(anext(oldest), WAIT)
+        await world.publish(a=ONE)
+        for watch in (theirs, *others, newest):
+            assert (await asyncio.wait_for(anext(watch), WAIT)).totals.sandboxes == 1
+
+
+async def test_viewers_of_one_namespace_cannot_take_the_places_of_others_however_many_they_are() -> None:
+    async with inspected() as world, AsyncExitStack() as stack:
+        for n in range(2 * MAX_WATCHES // MAX_WATCHES_OF_ONE_VIEWER):
+            world.access.rights[f"tenant-{n}"] = {"team-a"}
+        inspectors = [await stack.enter_async_context(world.inspector(t)) for t in world.access.rights if t != SPY]
+        admin, _, *tenants = inspectors
+        crowd = [
+            await watching(t, namespace="team-a") for _ in range(MAX_WATCHES_OF_ONE_VIEWER // 2) for t in tenants
+        ]
+        assert len(crowd) == MAX_WATCHES
+        mine = [await watching(admin), await watching(admin)]
+        for watch in crowd[:2]:
+            with pytest.raises(GaveWay, match="its namespace had the most"):
+                await asyncio.wait_for(anext(watch), WAIT)
+        # Whoever comes now takes it from its own.
+        more = await watching(tenants[0], namespace="team-a")
+        await world.publish(a=ONE)
+        for watch in (*mine, *crowd[3:], more):
+            assert (await asyncio.wait_for(anext(watch), WAIT)).totals.sandboxes == 1
+
+
+async def test_a_viewer_that_begins_watches_all_the_time_is_told_when_to_come_again() -> None:
+    async with inspected() as world, world.inspector() as inspector, world.inspector(TENANT) as another:
+        for _ in range(WATCHES_BEGUN.burst):
+            await (await watching(inspector)).aclose()
+        with pytest.raises(Busy, match=r"RESOURCE_EXHAUSTED: this viewer began too many watches; try again in \d s"):
+            await watching(inspector)
+        await watching(another, namespace="team-a")
+
+
+async def test_a_watch_that_takes_nothing_is_cut_off() -> None:
+    pace = Pace(told=timedelta(milliseconds=10), taken=timedelta(milliseconds=100))
+    async with inspected(pace=pace) as world, world.inspector() as inspector:
+        world.sandboxes = [Sandbox(namespace="team-a", name=f"s{i:0100}", uid=f"uid-{i}") for i in range(2000)]
+        stub: Any = inspector._stub
+        bearer = (("authorization", f"Bearer {ADMIN}"),)
+        call = stub.WatchSupervisors(pb.WatchSupervisorsRequest(limit=2000), metadata=bearer)
+        await eventually(lambda: len(world.inspection._watches._taken) == 1)
+        await eventually(lambda: not world.inspection._watches._taken)
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_crowd_of_questions_is_told_when_to_come_again_and_others_are_served() -> None:
+    gate = asyncio.Event()
+    async with inspected() as world, AsyncExitStack() as stack:
+        world.inspection._turns = Turns(at_work=1, waiting=1)
+        world.access.gate = gate
+        inspectors = [await stack.enter_async_context(world.inspector()) for _ in range(3)]
+        asked = [asyncio.ensure_future(inspector.everything(pb.Filter())) for inspector in inspectors]
+        await eventually(lambda: any(a.done() for a in asked))
+        (refused,) = [a for a in asked if a.done()]
+        with pytest.raises(Busy, match="RESOURCE_EXHAUSTED: too many wait; try again in 5 s"):
+            await refused
+        gate.set()
+        for answer in asked:
+            if answer is not refused:
+                assert (await answer).totals.sandboxes == 0
 
 
 # -------------------------------------------------------------------------------------------------- who is told nothing

@@ -32,13 +32,13 @@ class Answers:
         return {**body, "status": self.tokens.pop(0) if is_token else self.access}
 
 
-async def permits(answers: Answers, *, namespace: str = "team-a") -> bool:
-    return await ClusterAccess(answers, audience="status").permits("a.b.c", namespace=namespace)
+async def viewer(answers: Answers, *, namespace: str = "team-a") -> str | None:
+    return await ClusterAccess(answers, audience="status").viewer("a.b.c", namespace=namespace)
 
 
 async def test_a_token_made_for_this_is_asked_about_once() -> None:
     answers = Answers(_OURS)
-    assert await permits(answers)
+    assert await viewer(answers) == "jane"
     assert [sorted(spec) for spec in answers.asked] == [
         ["audiences", "token"],
         ["extra", "groups", "resourceAttributes", "uid", "user"],
@@ -47,13 +47,13 @@ async def test_a_token_made_for_this_is_asked_about_once() -> None:
 
 async def test_the_api_servers_own_token_counts_too() -> None:
     answers = Answers(_UNKNOWN, _KNOWN | {"audiences": ["https://kubernetes.default.svc"]})
-    assert await permits(answers)
+    assert await viewer(answers) == "jane"
     assert "audiences" not in answers.asked[1]
 
 
 async def test_an_authenticator_without_audiences_is_asked_as_the_api_server_is() -> None:
     answers = Answers(_KNOWN, _KNOWN)
-    assert await permits(answers)
+    assert await viewer(answers) == "jane"
     assert len(answers.asked) == 3
 
 
@@ -63,14 +63,14 @@ async def test_an_authenticator_without_audiences_is_asked_as_the_api_server_is(
 async def test_what_proves_nobody_is_untrusted(status: Body) -> None:
     answers = Answers(status, status)
     with pytest.raises(Untrusted):
-        await permits(answers)
+        await viewer(answers)
     assert len(answers.asked) == 2
 
 
 async def test_the_question_is_about_the_namespace_or_about_all() -> None:
     for namespace, within in (("team-a", {"namespace": "team-a"}), ("", {})):
         answers = Answers(_OURS)
-        await permits(answers, namespace=namespace)
+        await viewer(answers, namespace=namespace)
         assert answers.asked[-1]["resourceAttributes"] == {
             "group": "middleware.openshell.io",
             "resource": "sandboxpolicies",
@@ -83,4 +83,4 @@ async def test_the_question_is_about_the_namespace_or_about_all() -> None:
 
 @pytest.mark.parametrize("access", [{}, {"allowed": False}, {"allowed": "true"}, {"allowed": True, "denied": True}])
 async def test_only_a_plain_yes_is_one(access: Body) -> None:
-    assert await permits(Answers(_OURS, access=access)) is False
+    assert await viewer(Answers(_OURS, access=access)) is None

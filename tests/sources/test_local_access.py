@@ -40,7 +40,7 @@ def test_what_is_no_access_file_is_named(tmp_path: Path, content: str) -> None:
 
 async def test_one_token_sees_everything_and_no_other_anything() -> None:
     access = LocalAccess(token=ENDPOINT.token)
-    assert await access.permits(ENDPOINT.token, namespace="")
+    assert await access.viewer(ENDPOINT.token, namespace="")
     for other in ("", "t0p-secre", "t0p-secret ", "x"):
         with pytest.raises(Untrusted):
-            await access.permits(other, namespace="team-a")
+            await access.viewer(other, namespace="team-a")

@@ -1,4 +1,4 @@
-"""Ends a peer's connection under gRPC, which has no way to.
+"""The connections under gRPC, which neither tells of them nor has a way to end one.
 
 A write that is under way cannot be cancelled, and no status can be sent behind it. A peer that answers pings and
 takes no byte would hold an offer in memory until its connection is too old. Its socket is one of this process's: shut
@@ -8,12 +8,14 @@ down, gRPC sees the connection end, and everything on it.
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 _DESCRIPTORS: Final = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+
+Address: TypeAlias = tuple[str, int]
+"""Of a peer: its IP address and its port."""
 
 
 def cut(peer: str) -> bool:
@@ -21,28 +23,48 @@ def cut(peer: str) -> bool:
 
     It looks at every open file of the process: for the rare peer that deserves it.
     """
-    address = _address(peer)
-    if address is None:
-        return False
-    found = False
+    address = address_of(peer)
+    return address is not None and cut_all({address}) > 0
+
+
+def cut_all(addresses: Collection[Address], *, port: int | None = None) -> int:
+    """Shut down the connections of peers, those to `port` of ours if it is given; how many there were."""
+    found = 0
     for connection in _connections():
         with connection:
             try:
-                host, port = connection.getpeername()[:2]
-                if (_plain(host), port) == address:
+                if _address(connection.getpeername()) in addresses and port in {None, connection.getsockname()[1]}:
                     connection.shutdown(socket.SHUT_RDWR)
-                    found = True
+                    found += 1
             except OSError:
                 continue
     return found
 
 
-def _address(peer: str) -> tuple[str, int] | None:
+def connected_to(port: int) -> list[Address]:
+    """Who is connected to `port` of ours, also those whose handshake is under way."""
+    found = list[Address]()
+    for connection in _connections():
+        with connection:
+            try:
+                if connection.getsockname()[1] == port:
+                    found.append(_address(connection.getpeername()))
+            except OSError:  # it listens, or ended just now
+                continue
+    return found
+
+
+def address_of(peer: str) -> Address | None:
+    """The address in what gRPC calls a call's peer; None if it has none."""
     family, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
     if family not in {"ipv4", "ipv6"} or not port.isdecimal():
         return None
     return _plain(host.strip("[]")), int(port)
+
+
+def _address(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
+    return _plain(name[0]), name[1]
 
 
 def _plain(host: str) -> str:
@@ -52,9 +74,9 @@ def _plain(host: str) -> str:
 
 def _connections() -> Iterator[socket.socket]:
     """Duplicates of the process's TCP sockets: gRPC may close one meanwhile, and its number be another's."""
-    for entry in Path(_DESCRIPTORS).iterdir():
+    for entry in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - a path for each of thousands costs
         try:
-            descriptor = os.dup(int(entry.name))
+            descriptor = os.dup(int(entry))
         except OSError:
             continue
         try:

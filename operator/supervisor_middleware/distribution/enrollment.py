@@ -12,7 +12,7 @@ import grpc.aio
 from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer, answering
-from supervisor_middleware.distribution.turns import Turns, host_of
+from supervisor_middleware.distribution.turns import Turns, caller_of
 from supervisor_middleware.pki.keys import csr_public_key, public_key_digest
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
@@ -51,7 +51,7 @@ class Enrollment(pb_grpc.EnrollmentServicer):
         async with answering(context, what="an enrolment", untrusted=untrusted, complaints=self._complaints):
             self._issuer.require_leading()
             # Anybody may ask, and each question is one to the API server.
-            async with self._turns.turn(host_of(context.peer())):
+            async with self._turns.turn(caller_of(context.peer())):
                 csr = request.csr_pem
                 identity = await self._reviewer.review(
                     request.token, holder=lambda: public_key_digest(csr_public_key(csr))

@@ -1,7 +1,8 @@
 """`Inspection`: who runs what, for people and their tools. On the enrolment port: who asks has no certificate.
 
 A bearer token says who asks, and somebody else (`Access`) what that one may see; a namespace at a time, or all. A
-watch is told of changes at most once a second, and is asked again every minute whether it still may.
+watch is told of changes at most once a second, and is asked again every minute whether it still may. One viewer, and
+one namespace's viewers, leave others their watches.
 """
 
 import asyncio
@@ -9,13 +10,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import grpc
 import grpc.aio
 
 from supervisor_middleware.distribution.attendance import Standing
 from supervisor_middleware.distribution.complaints import Complaints
+from supervisor_middleware.distribution.connections import cut
+from supervisor_middleware.distribution.endings import abort, refusal
 from supervisor_middleware.distribution.issuance import answering
 from supervisor_middleware.distribution.overview import (
     Filter,
@@ -29,9 +32,13 @@ from supervisor_middleware.distribution.overview import (
     totals_of,
     troubled_first,
 )
+from supervisor_middleware.distribution.pacing import Allowances
+from supervisor_middleware.distribution.pacing import Pace as Rate
+from supervisor_middleware.distribution.seats import Seat, Seats
+from supervisor_middleware.distribution.shares import Owner
 from supervisor_middleware.distribution.streams import NOT_LEADING, End
-from supervisor_middleware.distribution.turns import TooMany, Turns, host_of
-from supervisor_middleware.errors import Bug, InvalidInput, Untrusted
+from supervisor_middleware.distribution.turns import TooMany, Turns, caller_of
+from supervisor_middleware.errors import InvalidInput, Untrusted
 from supervisor_middleware.model.sandbox import GROUP, Sandbox
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.wire.gen import inspection_pb2 as pb
@@ -40,13 +47,14 @@ from supervisor_middleware.wire.gen import inspection_pb2_grpc as pb_grpc
 AUDIENCE: Final = "supervisor-middleware-status"
 """What tokens made for this are meant for; no Pod's token that enrols is."""
 MAX_WATCHES: Final = 64
-MAX_WATCHES_OF_ONE_PEER: Final = 16
+MAX_WATCHES_OF_ONE_VIEWER: Final = 8
+WATCHES_BEGUN: Final = Rate(burst=16, rate=0.5)
+"""By one viewer."""
 MAX_TOKEN: Final = 16_384
 
 RESOURCE: Final = "sandboxpolicies/supervisors"
 """What roles grant `list` of; no object stands behind it."""
 
-_TOO_MANY: Final = End(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches at once; list instead")
 _AT_ONCE: Final = 50
 """Rows that are made without letting anybody else run."""
 _UNPROVEN: Final = "the token proves nothing: it expired, is not known, or is not meant for this"
@@ -57,8 +65,8 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class Access(Protocol):
     """Says what the bearer of a token may see."""
 
-    async def permits(self, token: str, *, namespace: str) -> bool:
-        """Whether the supervisors of `namespace`, or of all namespaces if it is empty.
+    async def viewer(self, token: str, *, namespace: str) -> str | None:
+        """Who the bearer is, if it may see the supervisors of `namespace`, or of all if it is empty; None if not.
 
         Raises:
             Untrusted: the token proves nothing; the reason is for our log.
@@ -68,10 +76,11 @@ class Access(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often a watch is told of changes, and asked whether it still may."""
+    """How often a watch is told of changes, and asked whether it still may; and how long it takes one answer."""
 
     told: timedelta = timedelta(seconds=1)
     asked: timedelta = timedelta(minutes=1)
+    taken: timedelta = timedelta(seconds=30)
 
 
 class Standings(Protocol):
@@ -103,19 +112,18 @@ class Inspection(pb_grpc.InspectionServicer):
         self._access, self._standings, self._sandboxes = access, standings, sandboxes
         self._trust_bundle, self._now, self._leads, self._pace = trust_bundle, now, leads, pace
         self._turns, self._complaints = Turns(), Complaints()
-        # A watch has its place as long as it lasts: none waits for another's end.
-        self._watches = Turns(at_work=MAX_WATCHES, in_all=MAX_WATCHES, of_one_peer=MAX_WATCHES_OF_ONE_PEER)
+        self._watches, self._begun = Seats(MAX_WATCHES, of_one=MAX_WATCHES_OF_ONE_VIEWER), Allowances(WATCHES_BEGUN)
 
     async def ListSupervisors(  # noqa: N802 - gRPC's spelling
         self, request: pb.ListSupervisorsRequest, context: _Context
     ) -> pb.SupervisorList:
         """One page."""
-        wanted = await self._admit(request.filter, context)
+        wanted, _ = await self._admit(request.filter, context)
         rows = self._rows(wanted)
         try:
             rest = after(in_states(rows, wanted), request.page_token)
         except InvalidInput as error:
-            await _abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
+            await abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
         answer = await self._answer(rows, rest, limit=request.limit)
         if answer.remaining:
             answer.next_page_token = token_of(rest[len(answer.supervisors) - 1].place)
@@ -125,15 +133,29 @@ class Inspection(pb_grpc.InspectionServicer):
         self, request: pb.WatchSupervisorsRequest, context: _Context
     ) -> AsyncIterator[pb.SupervisorList]:
         """All there is now, and again when something changed."""
-        wanted = await self._admit(request.filter, context)
+        wanted, viewer = await self._admit(request.filter, context)
+        loop, taken = asyncio.get_running_loop(), self._pace.taken.total_seconds()
         try:
-            async with self._watches.turn(host_of(context.peer())):
-                async for rows in self._changes(wanted, context):
-                    yield await self._answer(rows, troubled_first(in_states(rows, wanted)), limit=request.limit)
-        except TooMany:
-            await _abort(context, _TOO_MANY)
+            self._begin(viewer)
+            with self._watches.seat(Owner(group=wanted.namespace, member=viewer)) as seat:
+                async for rows in self._changes(wanted, seat, context):
+                    answer = await self._answer(rows, troubled_first(in_states(rows, wanted)), limit=request.limit)
+                    # A write cannot be cancelled, and an answer that nobody takes is kept.
+                    timer = loop.call_later(taken, loop.run_in_executor, None, cut, context.peer())
+                    try:
+                        yield answer
+                    finally:
+                        timer.cancel()
+        except TooMany as error:
+            await abort(context, refusal(error))
 
-    async def _changes(self, wanted: Filter, context: _Context) -> AsyncIterator[tuple[Row, ...]]:
+    def _begin(self, viewer: str) -> None:
+        now = asyncio.get_running_loop().time()
+        allowance = self._begun.of(viewer, now=now)
+        if not allowance.take(now):
+            raise TooMany("this viewer began too many watches", pause=allowance.until_next(now))
+
+    async def _changes(self, wanted: Filter, seat: Seat, context: _Context) -> AsyncIterator[tuple[Row, ...]]:
         rows: tuple[Row, ...] | None = None
         clock = asyncio.get_running_loop().time
         seen, asked = -1, clock()
@@ -141,36 +163,38 @@ class Inspection(pb_grpc.InspectionServicer):
             if clock() - asked >= self._pace.asked.total_seconds():
                 await self._authorize(wanted, context)
                 asked = clock()
+            if seat.lost:
+                await abort(context, End(grpc.StatusCode.ABORTED, f"this watch is over: {seat.lost}"))
             if not self._leads():
-                await _abort(context, NOT_LEADING)
+                await abort(context, NOT_LEADING)
             if (moves := self._standings.moves) != seen:
                 seen, before, rows = moves, rows, self._rows(wanted)
                 if rows != before:
                     yield rows
             await asyncio.sleep(self._pace.told.total_seconds())
 
-    async def _admit(self, asked: pb.Filter, context: _Context) -> Filter:
-        """What is wanted, by one who may have it."""
+    async def _admit(self, asked: pb.Filter, context: _Context) -> tuple[Filter, str]:
+        """What is wanted, and by whom, who may have it."""
         if not self._leads():
-            await _abort(context, NOT_LEADING)
+            await abort(context, NOT_LEADING)
         try:
             wanted = filter_of(asked)
         except InvalidInput as error:
-            await _abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
-        await self._authorize(wanted, context)
-        return wanted
+            await abort(context, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
+        return wanted, await self._authorize(wanted, context)
 
-    async def _authorize(self, wanted: Filter, context: _Context) -> None:
+    async def _authorize(self, wanted: Filter, context: _Context) -> str:
         # Anybody may ask, and each question is two to the API server.
         async with (
             answering(context, what="an inspection", untrusted=_UNPROVEN, complaints=self._complaints),
-            self._turns.turn(host_of(context.peer())),
+            self._turns.turn(caller_of(context.peer())),
         ):
-            is_permitted = await self._access.permits(_token(context), namespace=wanted.namespace)
-        if not is_permitted:
+            viewer = await self._access.viewer(_token(context), namespace=wanted.namespace)
+        if viewer is None:
             where = f"in namespace {wanted.namespace}" if wanted.namespace else "in all namespaces"
             details = f"the token's bearer may not list {RESOURCE}.{GROUP} {where}"
-            await _abort(context, End(grpc.StatusCode.PERMISSION_DENIED, details))
+            await abort(context, End(grpc.StatusCode.PERMISSION_DENIED, details))
+        return viewer
 
     def _rows(self, wanted: Filter) -> tuple[Row, ...]:
         return rows_of(self._sandboxes(), self._standings.standing, wanted=wanted)
@@ -202,8 +226,3 @@ def _token(context: _Context) -> str:
     if not token or len(token) > MAX_TOKEN or not token.isascii():
         raise Untrusted("there is no bearer token")
     return token
-
-
-async def _abort(context: _Context, end: End) -> NoReturn:
-    await context.abort(end.code, end.details)
-    raise Bug("abort returned")

@@ -19,6 +19,7 @@ import structlog
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
 from supervisor_middleware.distribution.attendance import Leaf, leaf_of
 from supervisor_middleware.distribution.complaints import Complaints
+from supervisor_middleware.distribution.endings import abort, refusal
 from supervisor_middleware.distribution.holders import Holders
 from supervisor_middleware.distribution.pacing import Allowances, Pace
 from supervisor_middleware.distribution.streams import NOT_LEADING
@@ -86,8 +87,9 @@ class Issuer:
     def require_moderate(self, key: str) -> None:
         """Raise `TooMany` if `key`, which has proved itself, had too many certificates."""
         now = self.monotonic()
-        if not self._allowances.of(key, now=now).take(now):
-            raise TooMany("this supervisor had too many certificates")
+        allowance = self._allowances.of(key, now=now)
+        if not allowance.take(now):
+            raise TooMany("this supervisor had too many certificates", pause=allowance.until_next(now))
 
     def require_leading(self) -> None:
         """Raise `Unavailable` unless we lead: before a question that costs something, and before signing."""
@@ -103,8 +105,8 @@ async def answering(
     tell, peer = complaints.tell, context.peer()
     try:
         yield
-    except TooMany:
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many at once; try again")
+    except TooMany as error:
+        await abort(context, refusal(error))
     except InvalidInput as error:
         tell(_log.warning, f"refused {what}", reason=str(error), peer=peer)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

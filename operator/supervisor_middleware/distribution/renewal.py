@@ -12,6 +12,7 @@ from supervisor_middleware.distribution.attendance import Leaf
 from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.guests import guest_of
 from supervisor_middleware.distribution.issuance import Issuer, answering
+from supervisor_middleware.distribution.shares import Owner
 from supervisor_middleware.distribution.turns import Turns
 from supervisor_middleware.errors import Untrusted
 from supervisor_middleware.pki.spiffe import SandboxIdentity
@@ -42,7 +43,7 @@ class Renewal(pb_grpc.RenewalServicer):
         self._issuer = issuer
         self._vouching = vouching
         self._trust_domain = trust_domain
-        self._turns, self._complaints = Turns(of_one_peer=_OF_ONE_SUPERVISOR), Complaints()
+        self._turns, self._complaints = Turns(of_one=_OF_ONE_SUPERVISOR), Complaints()
 
     async def Renew(  # noqa: N802 - gRPC's spelling
         self,
@@ -58,7 +59,7 @@ class Renewal(pb_grpc.RenewalServicer):
             key, presented = guest.key, guest.leaf
             self._require_newest(key, presented)
             self._issuer.require_moderate(key)
-            async with self._turns.turn(key):
+            async with self._turns.turn(Owner(group=guest.identity.namespace, member=key)):
                 await self._vouching.vouch(guest.identity)
             # Meanwhile a token may have bought another. Of two renewals with one certificate the later counts.
             self._require_newest(key, presented)

@@ -30,8 +30,8 @@ class ClusterAccess:
         """`audience` is what tokens made for this were requested for."""
         self._api, self._audience = api, audience
 
-    async def permits(self, token: str, *, namespace: str) -> bool:
-        """Whether the bearer may list the supervisors of `namespace`, or of all namespaces if it is empty.
+    async def viewer(self, token: str, *, namespace: str) -> str | None:
+        """The bearer's name, if it may list the supervisors of `namespace`, or of all if it is empty; None if not.
 
         Raises:
             Untrusted: the API server does not know the token, or it is meant for somebody else.
@@ -40,7 +40,7 @@ class ClusterAccess:
         user = await self._user(token, audiences=[self._audience]) or await self._user(token, audiences=[])
         if user is None:
             raise Untrusted("the API server does not know the token, or it expired, or is for another audience")
-        return await self._may_list(user, namespace=namespace)
+        return str(user["username"]) if await self._may_list(user, namespace=namespace) else None
 
     async def _user(self, token: str, *, audiences: list[str]) -> ParsedJson | None:
         """Whose token it is; none are the API server's own audiences."""

@@ -23,15 +23,15 @@ class LocalAccess:
 
     token: str = field(repr=False)
 
-    async def permits(self, token: str, *, namespace: str) -> bool:  # noqa: ARG002 - one token, every namespace
-        """Whether it is the token.
+    async def viewer(self, token: str, *, namespace: str) -> str:  # noqa: ARG002 - one token, every namespace
+        """Its bearer.
 
         Raises:
             Untrusted: it is another one.
         """
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             raise Untrusted("the token is not the one of this start")
-        return True
+        return "the bearer of the token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 
 from supervisor_middleware.cli.options import Output
+from supervisor_middleware.cli.status.asking import GaveWay
 from supervisor_middleware.cli.status.watch import Documents, Lines, Table, View, follow, viewing
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.wire.gen import inspection_pb2 as pb
@@ -210,3 +211,8 @@ async def test_an_operator_that_goes_is_waited_for() -> None:
 async def test_an_expired_token_is_renewed_once() -> None:
     seen, error = await followed(["a", EXPIRED], ["b", EXPIRED], [EXPIRED])
     assert (seen, error) == (["a", "expired", "b", "expired"], EXPIRED)
+
+
+async def test_a_watch_that_gave_way_to_a_newer_one_does_not_take_the_place_of_another() -> None:
+    gave_way = GaveWay("a newer one")
+    assert await followed(["a", gave_way]) == (["a"], gave_way)

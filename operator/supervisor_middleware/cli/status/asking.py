@@ -18,6 +18,10 @@ _SECONDS: Final = 15.0
 _MAX_ROWS: Final = 2000
 
 
+class GaveWay(Unavailable):
+    """A newer watch has the place: to begin again would take another's."""
+
+
 class Inspector:
     """One connection to the operator."""
 
@@ -50,6 +54,7 @@ class Inspector:
 
         Raises:
             Untrusted: the token proves nothing, or not any more, or its bearer may not.
+            GaveWay: the operator gave this watch's place to a newer one.
             Unavailable: the operator is, or has ended the watch.
         """
         request = pb.WatchSupervisorsRequest(filter=wanted, limit=_MAX_ROWS)
@@ -68,7 +73,8 @@ class Inspector:
             return Unreached(problem)
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return Unreached(f"operator {self._reached.address}: is older than this command and cannot tell")
-        return translated(error, address=self._reached.address)
+        translation = translated(error, address=self._reached.address)
+        return GaveWay(str(translation)) if error.code() is grpc.StatusCode.ABORTED else translation
 
 
 @asynccontextmanager

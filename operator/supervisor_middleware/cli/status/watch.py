@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor_middleware.cli.options import Output
-from supervisor_middleware.cli.status.asking import Inspector
+from supervisor_middleware.cli.status.asking import GaveWay, Inspector
 from supervisor_middleware.cli.status.supervisors import (
     GONE,
     plain_supervisor,
@@ -52,6 +52,7 @@ async def follow(opening: Opening, wanted: pb.Filter, view: View, *, retry: time
     """Show every answer, for ever. An operator that stops answering is looked for again: another may lead.
 
     Raises:
+        GaveWay: a newer watch has the place of this one.
         Unavailable: nobody could be asked, from the beginning.
         Untrusted: the token proves nothing, or its bearer may not; a new one too.
     """
@@ -63,7 +64,7 @@ async def follow(opening: Opening, wanted: pb.Filter, view: View, *, retry: time
                     is_served = is_known = True
                     view.show(answer)
         except Unavailable as error:
-            if not is_served:
+            if not is_served or isinstance(error, GaveWay):
                 raise
             view.interrupted(str(error))
         except Untrusted as error:
