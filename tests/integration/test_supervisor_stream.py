@@ -7,10 +7,13 @@ import grpc
 import pytest
 import structlog.testing
 
+from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.supervisor.operator_channel import MAX_PAUSE
-from supervisor_middleware.supervisor.subscriber import RENEWED_PAUSE
+from supervisor_middleware.supervisor.pacing import BACKOFF_MAX
+from supervisor_middleware.supervisor.subscriber import RENEWED_PAUSE, TAKEOVER, TAKEOVER_PAUSE
 from tests.fakes.echo_generations import AUTHORITY
 from tests.fakes.operator_server import FakeOperator
+from tests.fakes.supervisor_clock import QuickClock
 from tests.fakes.supervisor_control import a_supervisor, prepare_folder
 from tests.pki.builders import an_identity
 from tests.waiting import eventually
@@ -60,3 +63,26 @@ async def test_one_that_ends_every_stream_at_once_is_not_asked_again_and_again(
         await eventually(lambda: len(operator.hellos) > 3)
         assert max(supervisor.clock.slept) > RENEWED_PAUSE / 4
         assert RENEWED_PAUSE * 0.75 not in supervisor.clock.slept
+
+
+async def test_whoever_takes_over_is_looked_for_often_and_an_operator_that_is_away_for_long_is_not(
+    tmp_path: Path, operator: FakeOperator
+) -> None:
+    async with a_supervisor(tmp_path, operator) as supervisor:
+        # Its own clock: other loops wait by the supervisor's.
+        supervisor.subscriber._clock = clock = QuickClock()
+        await eventually(lambda: len(operator.hellos) == 1)
+        for _ in range(2):
+            clock.slept.clear()
+            operator.refusal = grpc.StatusCode.UNAVAILABLE
+            await operator.end_streams()
+            await eventually(lambda: len(clock.slept) > 8)
+            assert max(clock.slept) == TAKEOVER_PAUSE * 0.75, "with jitter"
+            clock.ahead += TAKEOVER
+            await eventually(lambda: clock.slept.count(BACKOFF_MAX * 0.75) > 1)
+            assert TAKEOVER_PAUSE * 2 * 0.75 in clock.slept, "it grows from there"
+            # Once one has spoken, the next outage is another.
+            operator.refusal, operator.is_ending = None, False
+            operator.hellos.clear()
+            await operator.offer(Generation())
+            await eventually(lambda: operator.hellos and supervisor.runtime.current is not None)

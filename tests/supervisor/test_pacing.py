@@ -32,6 +32,12 @@ def test_backoff_grows_to_its_ceiling_and_starts_again() -> None:
     assert backoff.next() == 0.2
 
 
+def test_backoff_that_was_held_down_goes_on_growing_from_there() -> None:
+    backoff = Backoff(random=lambda: 1.0, longest=4.0)
+    assert [backoff.next(at_most=0.5) for _ in range(4)] == [0.2, 0.4, 0.5, 0.5]
+    assert [backoff.next() for _ in range(4)] == [1.0, 2.0, 4.0, 4.0]
+
+
 def test_jitter_is_the_upper_half() -> None:
     assert [jittered(8, random=lambda r=r: r) for r in (0.0, 0.5, 1.0)] == [4, 6, 8]  # type: ignore[misc]
 

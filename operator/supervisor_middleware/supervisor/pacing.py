@@ -5,6 +5,7 @@ together. Time, sleep and randomness are arguments, so that tests own them.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -44,9 +45,10 @@ class Backoff:
         """Start again with the shortest delay."""
         self._step = BACKOFF_MIN
 
-    def next(self) -> float:
-        """The seconds to wait before the next attempt."""
-        step, self._step = self._step, min(self._step * BACKOFF_FACTOR, self._longest)
+    def next(self, *, at_most: float = math.inf) -> float:
+        """The seconds to wait before the next attempt; the step does not grow beyond `at_most` yet."""
+        step = min(self._step, at_most)
+        self._step = min(step * BACKOFF_FACTOR, self._longest)
         return jittered(step, random=self._random)
 
 

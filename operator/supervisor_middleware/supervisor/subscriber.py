@@ -27,7 +27,16 @@ from supervisor_middleware.supervisor.operator_channel import (
     open_operator_channel,
     translated,
 )
-from supervisor_middleware.supervisor.pacing import BACKOFF_MAX, BACKOFF_MIN, Backoff, Clock, Random, Watched, first_of, jittered
+from supervisor_middleware.supervisor.pacing import (
+    BACKOFF_MAX,
+    BACKOFF_MIN,
+    Backoff,
+    Clock,
+    Random,
+    Watched,
+    first_of,
+    jittered,
+)
 from supervisor_middleware.supervisor.reports import Hello, Outbox, Rejected, StateReport
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
@@ -38,7 +47,7 @@ STABLE_AFTER: Final = 10.0
 TAKEOVER: Final = 30.0
 """Seconds, from the first failure on, in which another operator is likely to take over from one that died."""
 TAKEOVER_PAUSE: Final = 1.0
-"""Meanwhile no pause is longer, jitter apart: most of them are to fit into what is left of 15 s once another leads."""
+"""No pause between two rounds is longer meanwhile: 12 s may pass until another leads, and 15 until all are served."""
 RENEWED_PAUSE: Final = 2.0
 """Seconds, jittered, before a stream we ended ourselves is begun anew: a bundle reaches a whole fleet at once."""
 
@@ -154,9 +163,8 @@ class Subscriber:
         """All addresses are one attempt: whoever leads is at one of them, and must not be tried last for long."""
         if self._turn % len(self._operator.addresses) != 0:
             return jittered(BACKOFF_MIN, random=self._random)
-        now = self._clock.monotonic()
-        is_lost_for_long = self._lost_at is not None and now - self._lost_at >= TAKEOVER
-        return self._backoff.next(at_most=BACKOFF_MAX if is_lost_for_long else TAKEOVER_PAUSE)
+        lost_for = 0.0 if self._lost_at is None else self._clock.monotonic() - self._lost_at
+        return self._backoff.next(at_most=TAKEOVER_PAUSE if lost_for < TAKEOVER else BACKOFF_MAX)
 
     def _asked_for(self, error: SupervisorMiddlewareError) -> float:
         """Never earlier than the operator asked for, and not with everybody else who was told the same."""
@@ -176,7 +184,8 @@ class Subscriber:
         # Once an outage, not once an attempt.
         log = _log.debug if self._lost_at is not None and not self._is_connected else _log.warning
         log("no stream to the operator; what is served stays as it is", reason=str(error))
-        self._lost_at = self._clock.monotonic() if self._lost_at is None else self._lost_at
+        if self._lost_at is None:
+            self._lost_at = self._clock.monotonic()
         if isinstance(error, IdentityRefused):
             self._identity.refused()
 
