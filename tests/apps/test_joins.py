@@ -280,3 +280,13 @@ async def test_a_signing_request_that_is_no_good_costs_no_token(tmp_path: Path) 
     with pytest.raises(Untrusted, match="join token: unknown"):
         await joins.review("smw-join.0.x", holder=bad)
     assert (await joins.review(token, holder=KEY)).sandbox == "agent"
+
+
+async def test_nobody_has_joined_until_it_has_and_before_the_first_look_anybody_may_have(tmp_path: Path) -> None:
+    joins = joins_of(tmp_path)
+    assert joins.has_joined("team-a/agent")
+    await joins.review(a_token(tmp_path), holder=KEY)
+    assert [key for key in ("team-a/agent", "team-a/other") if joins.has_joined(key)] == ["team-a/agent"]
+    revoke(tmp_path)
+    joins._read()
+    assert not joins.has_joined("team-a/agent")

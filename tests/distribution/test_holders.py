@@ -1,5 +1,6 @@
 """Which certificate of a supervisor counts: the newest, also when clocks and leaders differ and answers are lost."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from supervisor_middleware.distribution.attendance import Leaf, leaf_of
@@ -90,3 +91,15 @@ def test_supervisors_of_long_ago_take_no_room() -> None:
     for number in range(_ROOM):
         holders.issued(f"new-{number}", a_certificate(number, clock.time), asked_with=None)
     assert len(holders._newest) == _ROOM
+
+
+def test_a_supervisors_last_certificate_ends_when_the_later_of_those_that_count_does() -> None:
+    holders = Holders(now=Clock())
+    assert holders.end_of("a") is None
+    assert holders.shown("a", OLD)
+    assert holders.end_of("a") == OLD.expires_at
+    shorter = replace(NEW, expires_at=NEW.begins_at + SECOND)
+    holders.issued("a", shorter, asked_with=OLD)
+    assert holders.end_of("a") == OLD.expires_at
+    assert holders.shown("a", shorter)
+    assert holders.end_of("a") == shorter.expires_at

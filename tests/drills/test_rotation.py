@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from supervisor_middleware.pki.bundles import parse_bundle
 from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.pki.rotation_files import read_status, request_rotation
 from supervisor_middleware.pki.rotation_requests import Stage, new_request
+from supervisor_middleware.pki.store import join_tokens
+from tests.apps.rig import NAMESPACE, SANDBOX
 from tests.drills.drill import PATIENCE, Drill
+from tests.drills.fleet import join
 
 _NUMBERS = itertools.count()
 
@@ -134,6 +138,28 @@ def test_a_supervisor_that_is_away_is_waited_for_and_force_does_not_lock_it_out(
         drill.roll(load)
     leaf(drill).verify_directly_issued_by(root(drill.rig.state / "ca.crt"))
     assert '"root_forced"' in (drill.rig.state / "audit.jsonl").read_text()
+
+
+def test_a_sandbox_without_a_supervisor_holds_no_rotation_and_one_that_joined_once_does_until_it_is_revoked(
+    drill: Drill,
+) -> None:
+    drill.start()
+    drill.rig.write("ghost.yaml", SANDBOX.format(name="ghost"))
+    drill.rig.until("it is in the folder", lambda: _matched(drill) == 2)
+    await_stage(drill, Stage.STEADY, request=rotate(drill))
+    # Joined, and never came: what it holds may be good for a day.
+    join(drill.rig, ["sleeper"])
+    drill.rig.until("it is there, too", lambda: _matched(drill) == 3)
+    await_stage(drill, Stage.PREPARED, request=rotate(drill))
+    until(drill, "it is missed", lambda: _waits(drill) == {"supervisors_absent": 1})
+    with join_tokens(drill.rig.state) as tokens:
+        assert tokens.revoke(NAMESPACE, "sleeper", datetime.now(UTC)) == 1
+    until(drill, "nobody waits for it", lambda: stage(drill) == Stage.STEADY)
+    leaf(drill).verify_directly_issued_by(root(drill.rig.state / "ca.crt"))
+
+
+def _matched(drill: Drill) -> int:
+    return int(drill.rig.status()["supervisors"]["matched"])
 
 
 def _waits(drill: Drill) -> dict[str, int]:

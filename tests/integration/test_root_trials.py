@@ -1,7 +1,7 @@
 """Whether services take a root, asked over real TLS; and what supervisors are told of roots on real streams."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -130,10 +130,14 @@ class Others:
         self.renewals.append((issuer, at_most, tuple(spared)))  # type: ignore[arg-type]
         return frozenset({f"key-{len(self.renewals)}"})
 
-    def census(self, *, trust_bundle: str, issuer: str) -> Census:
+    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]) -> Census:
         assert trust_bundle.startswith("sha256:")
         assert issuer
+        assert [key for key in ("somebody", "nobody") if may_hold(key)] == ["somebody"]
         return self.counted
+
+    def may_hold(self, key: str, *, longest: timedelta) -> bool:
+        return key == "somebody" and longest == PREPARED.longest
 
 
 @asynccontextmanager
@@ -144,6 +148,7 @@ async def leading(others: Others, rotation: Rotation, *, clock: list[float]) -> 
         source=others,
         publisher=others,
         supervisors=others,
+        possession=others,
         check=lambda: None,
         monotonic=lambda: clock[0],
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor_middleware.distribution.possession import Possession
 from supervisor_middleware.pki.profiles import CLOCK_SKEW
 from supervisor_middleware.pki.rotation import (
     SKEW,
@@ -240,6 +241,11 @@ class Supervisor:
     ends: datetime = NOW
     is_connected: bool = True
 
+    @property
+    def key(self) -> str:
+        """By which a leader knows it."""
+        return str(id(self))
+
 
 class Fleet:
     """Replicas with wrong clocks, supervisors that come and go, services that read what was published some time ago."""
@@ -253,14 +259,23 @@ class Fleet:
         self.services = [self.published, self.published]
         self.requests = 0
         self.issuers = [first.certificate_pem]
-        self.supervisors = [self.supply(Supervisor()) for _ in range(3)]
+        self.supervisors = list[Supervisor]()
+        self.possession = self.begin_term()
+        self.supervisors.extend(self.supply(Supervisor()) for _ in range(3))
 
     def supply(self, supervisor: Supervisor) -> Supervisor:
         """Enrolment and renewal: the bundle comes with the certificate."""
         supervisor.bundle = self.state.roots.bundle
         supervisor.issuer = self.state.roots.current.certificate_pem
-        supervisor.ends = self.time + self.skew + _LIFE
+        supervisor.ends = self.known[supervisor.key] = self.time + self.skew + _LIFE
         return supervisor
+
+    def begin_term(self) -> Possession:
+        """A leader knows of certificates what it issues and is shown, and who was there before it."""
+        self.known = {s.key: s.ends for s in self.supervisors if s.is_connected}
+        possession = Possession(end_of=self.known.get, now=lambda: self.time + self.skew)
+        possession.settle(s.key for s in self.supervisors)
+        return possession
 
     # ------------------------------------------------------------------------------------------------- what happens
 
@@ -273,6 +288,7 @@ class Fleet:
     def another_replica_leads(self) -> None:
         """All it has is what was stored."""
         self.skew = self.draw.choice([-CLOCK_SKEW, CLOCK_SKEW])
+        self.possession = self.begin_term()
 
     def publish(self) -> None:
         self.published = self.state.roots.bundle
@@ -298,6 +314,7 @@ class Fleet:
         if not supervisor.is_connected:
             supervisor.is_connected = True
             supervisor.bundle = self.state.roots.bundle
+            self.known[supervisor.key] = supervisor.ends
             if self.time >= supervisor.ends:
                 self.supply(supervisor)
 
@@ -323,7 +340,11 @@ class Fleet:
         return Facts(
             is_published=self.published == roots.bundle,
             refusing=tuple(str(i) for i, service in enumerate(self.services) if judged not in service),
-            absent=len(self.supervisors) - len(connected),
+            absent=sum(
+                self.possession.may_hold(s.key, longest=self.state.longest)
+                for s in self.supervisors
+                if not s.is_connected
+            ),
             unacknowledged=sum(s.bundle != roots.bundle for s in connected),
             old=sum(s.issuer != roots.current.certificate_pem for s in connected),
         )

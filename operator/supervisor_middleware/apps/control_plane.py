@@ -24,6 +24,7 @@ from supervisor_middleware.distribution.enrollment import Enrollment, TokenRevie
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.inspection import Access, Inspection
 from supervisor_middleware.distribution.issuance import Issuer
+from supervisor_middleware.distribution.possession import SETTLING, Possession
 from supervisor_middleware.distribution.renewal import Renewal, Vouching
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.distribution.watch import Watch
@@ -99,6 +100,8 @@ class Parts:
     farewells: Farewells = field(default_factory=Farewells)
     stands: Callable[[SandboxIdentity], bool] = lambda _: True
     """Whether somebody who once proved itself may go on, where that is known without asking."""
+    has_joined: Callable[[str], bool] = lambda _: True
+    """Whether the supervisor of a key may ever have had a certificate, where that is remembered."""
 
 
 class ControlPlane:
@@ -117,6 +120,7 @@ class ControlPlane:
             leads=parts.leads,
             superseded=self._superseded,
         )
+        self.possession = Possession(end_of=self._issuer.holders.end_of, now=utc_now, has_joined=parts.has_joined)
         self.discovery = Discovery(
             epoch=parts.epoch,
             trust_bundle=replica.trust_bundle,
@@ -154,6 +158,7 @@ class ControlPlane:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._serve())
+            tasks.create_task(self._settle())
 
     def readiness(self) -> str | None:
         """What is missing until supervisors are served."""
@@ -189,6 +194,11 @@ class ControlPlane:
             return
         self.discovery.leave_slowly(random=random.random, pace=_FAREWELLS_A_SECOND, at_most=_DRAIN)
         await self._parts.farewells.add(server.stop(_DRAIN + _GRACE))
+
+    async def _settle(self) -> None:
+        await self.reconciler.has_published.wait()
+        await asyncio.sleep(SETTLING)
+        self.possession.settle(sandbox.key for sandbox in self.reconciler.sandboxes)
 
     async def _serve(self) -> None:
         parts, settings = self._parts, self._settings

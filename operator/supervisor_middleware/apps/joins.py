@@ -14,6 +14,7 @@ import structlog
 
 from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.audit.events import Changed, ChangeKind, Event
+from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.pacing import Allowances, Pace
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable, Untrusted
 from supervisor_middleware.model.snapshot import Kind, Snapshot
@@ -78,6 +79,10 @@ class Joins:
     def stands(self, identity: SandboxIdentity) -> bool:
         """Whether the join was in force when the ledger was last looked at."""
         return self._standing is None or identity in self._standing
+
+    def has_joined(self, key: str) -> bool:
+        """Whether a join of the sandbox (by its supervisor's key) was in force when the ledger was last looked at."""
+        return self._standing is None or key in {supervisor_key(identity) for identity in self._standing}
 
     async def follow(self, looked: Callable[[], None]) -> None:
         """Look at the ledger for ever; `looked` is called after each look: somebody's join may have ended.

@@ -150,6 +150,7 @@ class _Operator:
             source=self._source,
             publisher=store,
             supervisors=control_plane.discovery,
+            possession=control_plane.possession,
             check=leadership.check,
         )
         self._metrics.leader.set(1)

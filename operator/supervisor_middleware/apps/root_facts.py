@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -52,8 +54,15 @@ class Supervisors(Protocol):
     def renew(self, *, issuer: str, at_most: int, spared: Container[str]) -> frozenset[str]:
         """Have some whose certificate is not of `issuer` get another; who."""
 
-    def census(self, *, trust_bundle: str, issuer: str) -> Census:
-        """How many have which."""
+    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]) -> Census:
+        """How many have which; of those that are away, whoever `may_hold` a good certificate counts."""
+
+
+class Possessing(Protocol):
+    """Who may hold a good certificate (`distribution.possession.Possession`)."""
+
+    def may_hold(self, key: str, *, longest: timedelta) -> bool:
+        """Whether the supervisor of `key` may; `longest` is the life of one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +73,7 @@ class LeaderFacts:
     source: Source
     publisher: Publisher
     supervisors: Supervisors
+    possession: Possessing
     check: Callable[[], None]
     trials: Trials = field(default_factory=Trials)
     monotonic: Callable[[], float] = time.monotonic
@@ -84,7 +94,11 @@ class LeaderFacts:
         """Publish the bundle, and gather what is known."""
         snapshot = await self.source.snapshot()
         is_published = await self._publish(rotation, snapshot)
-        census = self.supervisors.census(trust_bundle=bundle_digest(rotation.roots.bundle), issuer=_issuer(rotation))
+        census = self.supervisors.census(
+            trust_bundle=bundle_digest(rotation.roots.bundle),
+            issuer=_issuer(rotation),
+            may_hold=partial(self.possession.may_hold, longest=rotation.longest),
+        )
         outcomes = self._outcomes(rotation, snapshot)
         return Facts(
             is_published=is_published,

@@ -101,6 +101,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
                 emit=sink.emit,
                 farewells=farewells,
                 stands=joins.stands,
+                has_joined=joins.has_joined,
             )
         )
         keeper = RootKeeper(replica=replica, roots=roots, emit=sink.emit, rules=rotation_rules(settings))
@@ -109,6 +110,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
             source=folder_source,
             publisher=store,
             supervisors=control_plane.discovery,
+            possession=control_plane.possession,
             check=lambda: None,
         )
         stack.push_async_callback(facts.aclose)

@@ -1,6 +1,6 @@
 """How many supervisors know which roots, and which prove themselves by one that issues no more. PURE."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from supervisor_middleware.distribution.attendance import Standing
@@ -8,9 +8,9 @@ from supervisor_middleware.distribution.attendance import Standing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """Of those that should be there: `absent` have no stream, `unacknowledged` said that they have another bundle.
+    """Of those that should be there: `absent` have no stream and may hold a good certificate.
 
-    `old` showed a certificate of another root.
+    `unacknowledged` said that they have another bundle, `old` showed a certificate of another root.
     """
 
     absent: int = 0
@@ -18,12 +18,17 @@ class Census:
     old: int = 0
 
 
-def census_of(standings: Iterable[Standing], *, trust_bundle: str, issuer: str) -> Census:
-    """Who has the bundle of this digest, and a certificate of the root with this key identifier."""
+def census_of(
+    standings: Iterable[tuple[str, Standing]], *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]
+) -> Census:
+    """Who (by key) has the bundle of this digest, and a certificate of the root with this key identifier.
+
+    Whoever holds no good certificate has nothing that could be missed: it gets the bundle when it enrols.
+    """
     absent = unacknowledged = old = 0
-    for standing in standings:
+    for key, standing in standings:
         if standing.record is None:
-            absent += 1
+            absent += may_hold(key)
             continue
         unacknowledged += standing.record.trust_bundle != trust_bundle
         old += is_old(standing, issuer=issuer)

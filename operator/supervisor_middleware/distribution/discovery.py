@@ -128,9 +128,10 @@ class Discovery:
             _log.warning("a supervisor loses its stream", supervisor=key, reason=reason)
             self._end(stream, NOT_OURS)
 
-    def census(self, *, trust_bundle: str, issuer: str) -> Census:
+    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool] = lambda _: True) -> Census:
         """How many have the trust bundle of this digest, and a certificate of the root with this key identifier."""
-        return census_of(map(self.standing, self._ledger.keys), trust_bundle=trust_bundle, issuer=issuer)
+        standings = ((key, self.standing(key)) for key in self._ledger.keys)
+        return census_of(standings, trust_bundle=trust_bundle, issuer=issuer, may_hold=may_hold)
 
     def tell_bundle(self) -> None:
         """Send the trust bundle, once a stream, to those who said that they have another.

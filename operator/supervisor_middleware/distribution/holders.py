@@ -54,6 +54,14 @@ class Holders:
             return True
         return certificate == newest.asked_with
 
+    def end_of(self, key: str) -> datetime | None:
+        """When the last certificate of `key` that counts ends; None: we know of none."""
+        newest = self._newest.get(key)
+        if newest is None:
+            return None
+        ends = [leaf.expires_at for leaf in (newest.certificate, newest.asked_with) if leaf is not None]
+        return max(ends)
+
     def _make_room(self) -> None:
         if len(self._newest) < self._room:
             return

@@ -11,8 +11,8 @@ The rules:
     known to need it, or no leaf of it can be valid any more.
 4.  A stage ends at its deadline, which is more than the longest life of a leaf away, or before, if all it is for is
     known to be so; never within the overlap, so that every replica has taken it up.
-5.  A supervisor that should be there and is not is one that we know nothing of: it is waited for until the deadline,
-    when its leaf has ended and it must enrol again anyway.
+5.  A supervisor that is away and may hold a good leaf is waited for until the deadline, when that leaf has ended and
+    it must enrol again anyway. One that holds none gets the bundle when it enrols, and nobody waits for it.
 6.  A service that takes the leaf of the root that issues and refuses that of the next one holds activation back, also
     beyond the deadline. One that answers neither says nothing about roots and is waited for until the deadline.
 7.  A root that is about to end, and its leaves with it, waits for nobody's acknowledgement.
@@ -79,7 +79,7 @@ class Facts:
 
     `refusing` take the leaf of the issuing root and not the one in question; `silent` answer to neither, or were not
     asked yet. Supervisors: `absent` have no stream, `unacknowledged` have one and another bundle, `old` prove
-    themselves by a leaf of a root that issues no more.
+    themselves by a leaf of a root that issues no more. `absent` are those that may hold a good leaf.
     """
 
     is_published: bool = False
