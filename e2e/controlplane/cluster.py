@@ -160,6 +160,14 @@ class ControlPlane:
         self._etcd.start()
         self._await(self._is_ready, self._etcd, self._apiserver)
 
+    def revive(self) -> None:
+        """Start etcd on its old data, and the API server anew, as a kubelet does that finds it not alive.
+
+        After a minute without etcd it dials that once a minute, too.
+        """
+        self._etcd.start()
+        self.restart_apiserver()
+
     def refuse_writes(self) -> None:
         """As if etcd had reached its quota: what is there can be read and deleted, nothing can be written."""
         self._alarm("ACTIVATE")

@@ -115,12 +115,16 @@ class _Answering(BaseHTTPRequestHandler):
 
 @dataclass(slots=True)
 class Load:
-    """The requests of one client's side. `process` is for whoever restarts the supervisor: count it up."""
+    """The requests of one client's side, each client's `pause` seconds apart.
+
+    `process` is for whoever restarts the supervisor: count it up.
+    """
 
     port: int
     service: Recorder
     upstream: _Upstream
     numbers: Iterator[int]
+    pause: float = _PAUSE
     sent: list[Sent] = field(default_factory=list)
     process: int = 0
     _is_over: threading.Event = field(default_factory=threading.Event)
@@ -136,7 +140,7 @@ class Load:
     def run(self) -> None:
         """One client, until `stop`."""
         connection: http.client.HTTPConnection | None = None
-        while not self._is_over.wait(_PAUSE):
+        while not self._is_over.wait(self.pause):
             connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             if not self._send(connection, next(self.numbers)):
                 connection.close()
@@ -212,9 +216,9 @@ class Peers:
         return self.upstream.server_address[1]
 
     @contextmanager
-    def load(self, port: int) -> Iterator[Load]:
+    def load(self, port: int, *, pause: float = _PAUSE) -> Iterator[Load]:
         """Requests through the proxy at `port`, until the end of the block."""
-        load = Load(port=port, service=self.service, upstream=self.upstream, numbers=self.numbers)
+        load = Load(port=port, service=self.service, upstream=self.upstream, numbers=self.numbers, pause=pause)
         threads = [threading.Thread(target=load.run, name=f"client {i}", daemon=True) for i in range(_CLIENTS)]
         for thread in threads:
             thread.start()
