@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -17,11 +18,13 @@ from supervisor_middleware.audit.events import Event
 from supervisor_middleware.distribution.admission import RUSH, Rush
 from supervisor_middleware.distribution.attendance import Leaf
 from supervisor_middleware.distribution.discovery import Discovery
+from supervisor_middleware.distribution.doors import MESSAGE_WAIT, Door
 from supervisor_middleware.distribution.enrollment import Enrollment
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer
 from supervisor_middleware.distribution.offers import Assignment
 from supervisor_middleware.distribution.outflow import FLOW, Flow
+from supervisor_middleware.distribution.reaper import Bounds, Reaper
 from supervisor_middleware.distribution.renewal import Renewal
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.distribution.watch import PUSHBACK, SERVICE, Patience, Watch
@@ -69,7 +72,7 @@ def a_sealed(key: str = "redact", *, size: int = 0) -> Sealed:
 class Operator:
     """What a test looks at; `current` is what the next handshake sees."""
 
-    def __init__(self, *, patience: Patience, rush: Rush, flow: Flow) -> None:
+    def __init__(self, *, patience: Patience, rush: Rush, flow: Flow, message_wait: float) -> None:
         self.current = AUTHORITY.issue_operator(namespace="system", now=NOW)
         self.changes = 0
         self.is_leading = True
@@ -109,8 +112,23 @@ class Operator:
         )
         self.enrollment = Enrollment(self.issuer, reviewer=self.reviewer)
         self.renewal = Renewal(self.issuer, vouching=self.reviewer, trust_domain=TRUST_DOMAIN)
+        self.doors = Door(message_wait=message_wait), Door(message_wait=message_wait)
         self.port = 0
         self.enrollment_port = 0
+
+    def credentials(self, door: Door) -> Credentials:
+        """What a handshake at `door` sees."""
+        door.arrived()
+        return self.current
+
+    @asynccontextmanager
+    async def reaped(self, bounds: Bounds) -> AsyncIterator[None]:
+        """Both ports, in the block, often."""
+        reaping = asyncio.create_task(Reaper([(d, bounds) for d in self.doors], interval=0.1, pause=0.05).run())
+        try:
+            yield
+        finally:
+            reaping.cancel()
 
     async def publish(self, generations: Mapping[str, Sealed]) -> None:
         """Make these all there is, by supervisor key."""
@@ -144,23 +162,29 @@ async def an_operator(
     patience: Patience = PATIENCE,
     rush: Rush = RUSH,
     flow: Flow = FLOW,
+    message_wait: float = MESSAGE_WAIT,
     options: Options = (),
     interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = (),
 ) -> AsyncIterator[Operator]:
     """`options` instead of the ones that a control plane has, where they name the same."""
-    operator = Operator(patience=patience, rush=rush, flow=flow)
+    operator = Operator(patience=patience, rush=rush, flow=flow, message_wait=message_wait)
     kinds = ClientCertificate.REQUIRED, ClientCertificate.NOT_ASKED
     servers = tuple(
-        grpc.aio.server(options=tuple(dict((*server_options(kind), *options)).items()), interceptors=interceptors)
-        for kind in kinds
+        grpc.aio.server(
+            options=tuple(dict((*server_options(kind), *options)).items()), interceptors=(door, *interceptors)
+        )
+        for kind, door in zip(kinds, operator.doors, strict=True)
     )
     servers[0].add_generic_rpc_handlers((operator.watch.handler(),))
     rpc.add_RenewalServicer_to_server(operator.renewal, servers[0])
     rpc.add_EnrollmentServicer_to_server(operator.enrollment, servers[1])
     operator.port, operator.enrollment_port = (
-        server.add_secure_port("127.0.0.1:0", server_credentials(lambda: operator.current, client_certificate=kind))
-        for server, kind in zip(servers, kinds, strict=True)
+        server.add_secure_port(
+            "127.0.0.1:0", server_credentials(partial(operator.credentials, door), client_certificate=kind)
+        )
+        for server, kind, door in zip(servers, kinds, operator.doors, strict=True)
     )
+    operator.doors[0].port, operator.doors[1].port = operator.port, operator.enrollment_port
     await asyncio.gather(*(server.start() for server in servers))
     try:
         yield operator

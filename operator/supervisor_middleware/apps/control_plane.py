@@ -19,17 +19,21 @@ from supervisor_middleware.apps.replica import Replica
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.reconciler import Reconciler, Source, Store
 from supervisor_middleware.distribution.attendance import Leaf
+from supervisor_middleware.distribution.connections import raise_descriptor_limit
 from supervisor_middleware.distribution.discovery import Discovery
+from supervisor_middleware.distribution.doors import Door
 from supervisor_middleware.distribution.enrollment import Enrollment, TokenReviewer
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.inspection import Access, Inspection
 from supervisor_middleware.distribution.issuance import Issuer
 from supervisor_middleware.distribution.possession import SETTLING, Possession
+from supervisor_middleware.distribution.reaper import Bounds, Reaper
 from supervisor_middleware.distribution.renewal import Renewal, Vouching
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
 from supervisor_middleware.distribution.watch import Watch
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
+from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
 from supervisor_middleware.wire.gen import inspection_pb2_grpc
@@ -58,17 +62,29 @@ _OPTIONS: Final = (
     ("grpc.max_channel_trace_event_memory_per_node", 0),
     # A second operator on the same port must fail, not share it.
     ("grpc.so_reuseport", 0),
-    # A call that is begun and never made costs 20 KiB, and nobody of ours makes more than a few at once.
+    # A call costs 20 KiB, and nobody of ours makes more than a few at once.
     ("grpc.max_concurrent_streams", 64),
     # Without a certificate nobody needs longer to show it.
     ("grpc.server_handshake_timeout_ms", 20_000),
+    # Whoever has connected has something to ask; a supervisor's stream is a call. What is kept from being idle ends
+    # by the reaper.
+    ("grpc.max_connection_idle_ms", 60_000),
+)
+_DISCOVERY_OPTIONS: Final = (
+    *_OPTIONS,
+    # More than are served anywhere; the reaper keeps places free.
+    ("grpc.max_allowed_incoming_connections", 16_384),
 )
 _ENROLLMENT_OPTIONS: Final = (
     *_OPTIONS,
-    # Anybody may connect here. Whoever has connected has something to ask, and more than so many wait for their turn.
-    ("grpc.max_connection_idle_ms", 60_000),
-    ("grpc.max_allowed_incoming_connections", 1024),
+    # Anybody may connect here.
+    ("grpc.max_allowed_incoming_connections", 2048),
 )
+_BOUNDS: Final = {
+    # Everybody comes at once when an operator has just begun to lead, some from behind one address.
+    ClientCertificate.REQUIRED: Bounds(of_one=2048, of_all=8192),
+    ClientCertificate.NOT_ASKED: Bounds(of_one=256, of_all=1024),
+}
 _DRAIN: Final = 5.0
 """Seconds in which a leader that ends well sends its supervisors away, at most; it leads no more by then."""
 _FAREWELLS_A_SECOND: Final = 200.0
@@ -78,7 +94,7 @@ _log = structlog.get_logger(__name__)
 
 def server_options(client_certificate: ClientCertificate) -> tuple[tuple[str, int], ...]:
     """Of gRPC, for the port that asks for certificates, or for the one that anybody may use."""
-    return _OPTIONS if client_certificate is ClientCertificate.REQUIRED else _ENROLLMENT_OPTIONS
+    return _DISCOVERY_OPTIONS if client_certificate is ClientCertificate.REQUIRED else _ENROLLMENT_OPTIONS
 
 
 class Reviewer(TokenReviewer, Vouching, Protocol):
@@ -146,6 +162,7 @@ class ControlPlane:
             acceptances=replica.acceptances,
         )
         replica.client.lost = self.reconciler.lost
+        self._doors = list[tuple[Door, Bounds]]()
         self.enrollment_port = 0
         self.discovery_port = 0
         self.started = asyncio.Event()
@@ -168,10 +185,14 @@ class ControlPlane:
     async def _server(
         self, port: int, *, client_certificate: ClientCertificate
     ) -> AsyncIterator[tuple[grpc.aio.Server, int]]:
-        server = grpc.aio.server(options=server_options(client_certificate))
-        credentials = server_credentials(
-            self._parts.replica.identity.credentials, client_certificate=client_certificate
-        )
+        door = Door()
+        server = grpc.aio.server(options=server_options(client_certificate), interceptors=(door,))
+
+        def current() -> Credentials:
+            door.arrived()
+            return self._parts.replica.identity.credentials()
+
+        credentials = server_credentials(current, client_certificate=client_certificate)
         address = f"{self._settings.host}:{port}"
         is_enrollment = client_certificate is ClientCertificate.NOT_ASKED
         setting = "enrolment: SMW_ENROLLMENT_PORT" if is_enrollment else "discovery: SMW_DISCOVERY_PORT"
@@ -181,6 +202,8 @@ class ControlPlane:
             raise Unavailable(
                 f"cannot listen on {address}: it is taken, or not an address of this machine ({setting})"
             ) from error
+        door.port = bound
+        self._doors.append((door, _BOUNDS[client_certificate]))
         try:
             yield server, bound
         finally:
@@ -203,6 +226,7 @@ class ControlPlane:
     async def _serve(self) -> None:
         parts, settings = self._parts, self._settings
         await self.reconciler.has_published.wait()
+        raise_descriptor_limit()
         enrollment = Enrollment(self._issuer, reviewer=parts.reviewer)
         renewal = Renewal(self._issuer, vouching=parts.reviewer, trust_domain=settings.trust_domain)
         watch = Watch(self.discovery, trust_domain=settings.trust_domain, now=utc_now, random=random.random)
@@ -222,7 +246,7 @@ class ControlPlane:
             self.enrollment_port, self.discovery_port = first, second
             self.started.set()
             _log.info("serving supervisors", enrollment_port=first, discovery_port=second)
-            await asyncio.Event().wait()
+            await Reaper(self._doors).run()
 
     def _inspection(self) -> Inspection:
         return Inspection(

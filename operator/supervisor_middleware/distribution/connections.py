@@ -6,6 +6,7 @@ down, gRPC sees the connection end, and everything on it.
 """
 
 import os
+import resource
 import socket
 import sys
 from collections.abc import Collection, Iterator
@@ -13,6 +14,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 _DESCRIPTORS: Final = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+_ENOUGH: Final = 65_536
 
 Address: TypeAlias = tuple[str, int]
 """Of a peer: its IP address and its port."""
@@ -41,17 +43,29 @@ def cut_all(addresses: Collection[Address], *, port: int | None = None) -> int:
     return found
 
 
-def connected_to(port: int) -> list[Address]:
-    """Who is connected to `port` of ours, also those whose handshake is under way."""
-    found = list[Address]()
+def connections() -> list[tuple[int, Address]]:
+    """Our port and the peer of every connection, also of those whose handshake is under way."""
+    found = list[tuple[int, Address]]()
     for connection in _connections():
         with connection:
             try:
-                if connection.getsockname()[1] == port:
-                    found.append(_address(connection.getpeername()))
+                found.append((connection.getsockname()[1], _address(connection.getpeername())))
             except OSError:  # it listens, or ended just now
                 continue
     return found
+
+
+def descriptors() -> int:
+    """How many files, connections among them, this process has open."""
+    return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - as below
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many open as it may, up to a number that is enough: by default 1,024 are usual."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def address_of(peer: str) -> Address | None:
