@@ -9,11 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from supervisor_middleware.apps.enroll import OWN_BUNDLE, Manner, run_enroll
+from supervisor_middleware.apps.enroll import OWN_BUNDLE, Manner, _is_obtained, run_enroll
 from supervisor_middleware.errors import InvalidInput, Unavailable, Untrusted
 from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.settings import EnrollSettings
+from supervisor_middleware.supervisor.identity import Identity
+from supervisor_middleware.supervisor.operator_channel import Busy
 from tests.fakes.operator_server import FakeOperator
 from tests.pki.builders import TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
 from tests.waiting import eventually
@@ -132,6 +134,24 @@ async def test_an_operator_that_is_away_is_waited_for(world: World, monkeypatch:
     world.operator.renewal_refusal = None
     await waiting
     assert world.operator.tokens == []
+
+
+async def test_a_busy_operator_is_asked_again_no_sooner_than_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+
+    class BusyIdentity(Identity):
+        def __init__(self) -> None:
+            """It has nothing."""
+
+        async def attempt(self) -> None:
+            raise Busy("too many at once", pause=40.0)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("supervisor_middleware.apps.enroll.asyncio.sleep", sleep)
+    assert not await _is_obtained(BusyIdentity(), retries=True)
+    assert [40 <= seconds <= 60 for seconds in slept] == [True]
 
 
 async def test_patience_that_ends_leaves_a_certificate_that_is_still_good(world: World) -> None:

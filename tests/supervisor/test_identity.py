@@ -18,6 +18,7 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import supervisor_id
 from supervisor_middleware.supervisor.enrollment import Enroller
 from supervisor_middleware.supervisor.identity import EARLY_RETRY, Identity, Surroundings
+from supervisor_middleware.supervisor.operator_channel import Busy
 from supervisor_middleware.supervisor.renewal import RenewalRefused
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle, is_issued_by
 from tests.pki.builders import NOW, TRUST_DOMAIN, an_authority, an_identity, supervisor_credentials
@@ -190,6 +191,15 @@ async def test_a_failed_renewal_keeps_what_is_there_and_is_tried_again(world: Wo
         world.renewer.problem = None
         await settle(lambda: identity.credentials.value != stored)
         assert identity.credentials.value != stored
+
+
+async def test_a_busy_operator_is_left_alone_for_as_long_as_it_asks(world: World) -> None:
+    world.enroller.problem = Busy("too many at once", pause=40.0)
+    async with world.running() as identity:
+        await settle(lambda: len(world.enroller.attempts) == 3)
+        assert world.clock.slept[:2] == [50.0, 50.0], "with a jitter of up to half as much again"
+        world.enroller.problem = None
+        await settle(lambda: identity.credentials.value is not None)
 
 
 async def test_a_certificate_that_is_not_renewed_is_replaced_by_the_token(world: World) -> None:

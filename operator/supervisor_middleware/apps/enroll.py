@@ -6,6 +6,7 @@ As an init container it ends once the files are good; as a sidecar it stays and 
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,8 @@ from supervisor_middleware.errors import InvalidInput, Unavailable
 from supervisor_middleware.pki.files import make_directory
 from supervisor_middleware.settings import EnrollSettings
 from supervisor_middleware.supervisor.identity import Identity
+from supervisor_middleware.supervisor.operator_channel import asked_for
+from supervisor_middleware.supervisor.pacing import jittered
 
 OWN_BUNDLE: Final = "..trust.pem"
 """Our copy of the trust bundle, beside the versions of the files."""
@@ -67,8 +70,8 @@ async def _obtain(identity: Identity, manner: Manner) -> None:
     patience = None if manner.patience is None else manner.patience.total_seconds()
     try:
         async with asyncio.timeout(patience):
-            while not await _is_obtained(identity, retries=patience is not None):  # noqa: ASYNC110 - a pause
-                await asyncio.sleep(_PAUSE)
+            while not await _is_obtained(identity, retries=patience is not None):
+                pass
     except TimeoutError:
         _settle(identity, Unavailable("the operator gave no certificate in time; see what was logged before"))
     except Unavailable as error:
@@ -82,6 +85,9 @@ async def _is_obtained(identity: Identity, *, retries: bool) -> bool:
         if not retries:
             raise
         _log.warning("no certificate yet; trying again", reason=str(error))
+        # Pods that were started together must not come back together.
+        pauses = jittered(_PAUSE, random=random.random), asked_for(error, random=random.random)
+        await asyncio.sleep(max(pauses))
         return False
     return True
 

@@ -20,6 +20,7 @@ from supervisor_middleware.errors import InvalidInput, SupervisorMiddlewareError
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credential_files import read_credentials, write_credentials
 from supervisor_middleware.pki.credentials import Credentials, renewal_time
+from supervisor_middleware.supervisor.operator_channel import asked_for
 from supervisor_middleware.supervisor.pacing import Backoff, Clock, Random, Watched, first_of
 from supervisor_middleware.supervisor.renewal import RenewalRefused
 from supervisor_middleware.supervisor.trust import TrustBundle, is_issued_by
@@ -112,11 +113,13 @@ class Identity:
                 await first_of(self._refusal.wait(), self._with.clock.sleep(self._until_next_look()))
                 continue
             self._refusal.clear()  # one attempt a refusal: if it was a passing one, we stay with what we have
+            pause = self._backoff.next()
             try:
                 await self.attempt()
             except SupervisorMiddlewareError as error:
                 self._tell(error)
-            await self._with.clock.sleep(self._backoff.next())
+                pause = max(pause, asked_for(error, random=self._with.random))
+            await self._with.clock.sleep(pause)
 
     async def attempt(self) -> None:
         """Get new credentials, by those we have or else by the token; once.

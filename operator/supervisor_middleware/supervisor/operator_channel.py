@@ -15,6 +15,7 @@ from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.pki.spiffe import operator_server_name
+from supervisor_middleware.supervisor.pacing import Random
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 MAX_DETAIL_CHARS: Final = 200
@@ -51,6 +52,11 @@ class Busy(Unavailable):
     def __init__(self, message: str, *, pause: float) -> None:
         super().__init__(message)
         self.pause = pause
+
+
+def asked_for(error: SupervisorMiddlewareError, *, random: Random) -> float:
+    """Seconds to stay away: never less than the operator asked for, and not with all who were told the same."""
+    return error.pause * (1 + random() / 2) if isinstance(error, Busy) else 0.0
 
 
 class IdentityRefused(Untrusted):

@@ -20,9 +20,9 @@ from supervisor_middleware.supervisor.activation import OfferedGeneration, Rejec
 from supervisor_middleware.supervisor.messages import Offer, OfferedBundle, decode_offer, encode_report
 from supervisor_middleware.supervisor.operator_channel import (
     OPTIONS,
-    Busy,
     IdentityRefused,
     Options,
+    asked_for,
     check_addresses,
     open_operator_channel,
     translated,
@@ -152,7 +152,7 @@ class Subscriber:
                 pause = jittered(RENEWED_PAUSE, random=self._random)
             except SupervisorMiddlewareError as error:
                 self._failed(error, lasted=self._clock.monotonic() - started)
-                pause = max(self._pause(), self._asked_for(error))
+                pause = max(self._pause(), asked_for(error, random=self._random))
             self._is_connected = False
             await self._clock.sleep(pause)
 
@@ -165,10 +165,6 @@ class Subscriber:
             return jittered(BACKOFF_MIN, random=self._random)
         lost_for = 0.0 if self._lost_at is None else self._clock.monotonic() - self._lost_at
         return self._backoff.next(at_most=TAKEOVER_PAUSE if lost_for < TAKEOVER else BACKOFF_MAX)
-
-    def _asked_for(self, error: SupervisorMiddlewareError) -> float:
-        """Never earlier than the operator asked for, and not with everybody else who was told the same."""
-        return error.pause * (1 + self._random() / 2) if isinstance(error, Busy) else 0.0
 
     async def _enrolled(self) -> Credentials:
         while True:
