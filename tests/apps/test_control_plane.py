@@ -1,6 +1,6 @@
 """What both ends of a supervisor's connection are set to: it must fit."""
 
-from supervisor_middleware.apps.control_plane import server_options
+from supervisor_middleware.apps.control_plane import bounds, server_options
 from supervisor_middleware.distribution.tls import ClientCertificate
 from supervisor_middleware.distribution.watch import Patience
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
@@ -27,3 +27,10 @@ def test_what_one_end_may_send_the_other_takes() -> None:
 def test_a_connection_outlasts_its_streams_and_is_proven_anew_in_the_end() -> None:
     age = int(OPERATOR["grpc.max_connection_age_ms"]) / 1000
     assert Patience().age.total_seconds() < age <= 24 * 3600
+
+
+def test_on_either_port_silent_connections_end_and_there_is_room_beside_those_that_may_be_silent() -> None:
+    for kind in ClientCertificate:
+        options = dict(server_options(kind))
+        assert 0 < options["grpc.max_connection_idle_ms"] <= 60_000
+        assert bounds(kind).of_one < bounds(kind).of_all < options["grpc.max_allowed_incoming_connections"]

@@ -80,11 +80,9 @@ _ENROLLMENT_OPTIONS: Final = (
     # Anybody may connect here.
     ("grpc.max_allowed_incoming_connections", 2048),
 )
-_BOUNDS: Final = {
-    # Everybody comes at once when an operator has just begun to lead, some from behind one address.
-    ClientCertificate.REQUIRED: Bounds(of_one=2048, of_all=8192),
-    ClientCertificate.NOT_ASKED: Bounds(of_one=256, of_all=1024),
-}
+# Everybody comes at once when an operator has just begun to lead, some from behind one address.
+_DISCOVERY_BOUNDS: Final = Bounds(of_one=2048, of_all=8192)
+_ENROLLMENT_BOUNDS: Final = Bounds(of_one=256, of_all=1024)
 _DRAIN: Final = 5.0
 """Seconds in which a leader that ends well sends its supervisors away, at most; it leads no more by then."""
 _FAREWELLS_A_SECOND: Final = 200.0
@@ -95,6 +93,11 @@ _log = structlog.get_logger(__name__)
 def server_options(client_certificate: ClientCertificate) -> tuple[tuple[str, int], ...]:
     """Of gRPC, for the port that asks for certificates, or for the one that anybody may use."""
     return _DISCOVERY_OPTIONS if client_certificate is ClientCertificate.REQUIRED else _ENROLLMENT_OPTIONS
+
+
+def bounds(client_certificate: ClientCertificate) -> Bounds:
+    """On connections without a call, for the same two."""
+    return _DISCOVERY_BOUNDS if client_certificate is ClientCertificate.REQUIRED else _ENROLLMENT_BOUNDS
 
 
 class Reviewer(TokenReviewer, Vouching, Protocol):
@@ -203,7 +206,7 @@ class ControlPlane:
                 f"cannot listen on {address}: it is taken, or not an address of this machine ({setting})"
             ) from error
         door.port = bound
-        self._doors.append((door, _BOUNDS[client_certificate]))
+        self._doors.append((door, bounds(client_certificate)))
         try:
             yield server, bound
         finally:

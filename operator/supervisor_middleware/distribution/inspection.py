@@ -47,8 +47,8 @@ from supervisor_middleware.wire.gen import inspection_pb2_grpc as pb_grpc
 AUDIENCE: Final = "supervisor-middleware-status"
 """What tokens made for this are meant for; no Pod's token that enrols is."""
 MAX_WATCHES: Final = 64
-MAX_WATCHES_OF_ONE_VIEWER: Final = 8
-WATCHES_BEGUN: Final = Rate(burst=16, rate=0.5)
+MAX_WATCHES_OF_ONE_VIEWER: Final = 16
+WATCHES_BEGUN: Final = Rate(burst=32, rate=0.5)
 """By one viewer."""
 MAX_TOKEN: Final = 16_384
 
