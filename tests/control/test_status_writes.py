@@ -113,7 +113,7 @@ async def test_a_supervisor_that_changes_its_mind_all_the_time_is_a_write_a_seco
     minds = cycle((State.PREPARED, State.WAITING))
     standing = {"state": next(minds)}
 
-    def view(_key: str, *, digest: str) -> View:
+    def view(_key: str, digest: str) -> View:
         return View(is_connected=True, state=standing["state"], is_active=False)
 
     monkeypatch.setattr(control.distributor, "view", view)

@@ -58,6 +58,17 @@ async def test_who_is_slow_gives_its_place_back_and_goes_on() -> None:
     assert outflow._free == 10
 
 
+async def test_who_was_slow_long_ago_keeps_nobody_from_being_looked_at_in_time() -> None:
+    outflow, end, begun = Outflow(Flow(at_once=10, prompt=0.02)), asyncio.Event(), list[int]()
+    slow = [asyncio.ensure_future(writing(outflow, 10, until=end, begun=begun)) for _ in range(3)]
+    # Each gives its place back, though the next look at the first is half a minute away.
+    async with asyncio.timeout(5), outflow.room(10):
+        assert begun == [10, 10, 10]
+    end.set()
+    await asyncio.gather(*slow)
+    assert outflow._free == 10
+
+
 async def test_who_is_too_slow_is_told_apart_from_what_is_cancelled() -> None:
     outflow = Outflow(Flow(at_once=10, patience=0.02, slowest=10**6))
     with pytest.raises(SlowReader):

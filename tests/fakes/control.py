@@ -161,7 +161,7 @@ class FakeDistributor:
         self.published.append(self.generations)
         self.running.update({k: generations[k].digest for k in self.connected if k in generations})
 
-    def view(self, key: str, *, digest: str) -> View:
+    def view(self, key: str, digest: str) -> View:
         if key not in self.connected:
             return NOT_CONNECTED
         is_active = self.running.get(key) == digest

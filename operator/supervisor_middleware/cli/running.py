@@ -1,6 +1,7 @@
 """Running a long-lived app from the command line: settings, logging, signals, a clear end."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
@@ -13,6 +14,9 @@ from supervisor_middleware.errors import Bug, InvalidInput, SupervisorMiddleware
 from supervisor_middleware.telemetry import configure_logging, where
 
 _Settings = TypeVar("_Settings", bound=BaseSettings)
+_COLLECT_AFTER: Final = (20_000, 20, 20)
+"""Thresholds of Python's collector of cycles. Each of a thousand streams makes a few objects that live for a moment;
+by default the collector walks them, and all that lives as long, hundreds of times for one change."""
 _FLAGS: Final = {"operators": "--operator", "loopback": "--allow-loopback"}
 
 
@@ -43,6 +47,8 @@ def run_until_stopped(work: Coroutine[Any, Any, None], *, log_level: str) -> Non
         Bug: an error nobody has foreseen: where it was raised, without its text, which may quote a config.
     """
     configure_logging(log_level)
+    gc.freeze()  # what is imported stays
+    gc.set_threshold(*_COLLECT_AFTER)
     try:
         asyncio.run(_until_signal(work))
     except (Exception, BaseExceptionGroup) as raised:  # noqa: BLE001 - the last boundary: see Raises

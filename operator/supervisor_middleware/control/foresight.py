@@ -29,11 +29,12 @@ def foresee(
     revision: Revision, *, before: Revision | None, others: Iterable[Revision], snapshot: Snapshot
 ) -> Foresight:
     """What follows if `revision` takes the place of `before` among `others`."""
+    changed = [revision] if before is None or before.selector == revision.selector else [revision, before]
     concerned = [
         s
         for s in snapshot.sandboxes
         if (labels := snapshot.namespaces.get(s.namespace)) is not None
-        and any(selects(r, s, namespace_labels=labels) for r in (revision, before) if r is not None)
+        and any(selects(r, s, namespace_labels=labels) for r in changed)
     ]
     if not concerned:
         return Foresight(own=Report(), broken=(), met=())

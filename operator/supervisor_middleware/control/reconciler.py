@@ -68,7 +68,7 @@ class Distributor(Protocol):
     async def publish(self, changes: Mapping[str, Assignment | None]) -> None:
         """Make these what sandboxes should run, by supervisor key; None for one that is no more."""
 
-    def view(self, key: str, *, digest: str) -> View:
+    def view(self, key: str, digest: str) -> View:
         """How a supervisor stands with a generation, published already or not."""
 
 

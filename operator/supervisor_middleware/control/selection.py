@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from supervisor_middleware.compiler.composition import selects
 from supervisor_middleware.model.revision import Revision
 from supervisor_middleware.model.sandbox import Sandbox
-from supervisor_middleware.model.selectors import Operator
+from supervisor_middleware.model.selectors import Operator, Selector
 
 K = TypeVar("K", str, tuple[str, str, str])
 Place: TypeAlias = tuple[str, str, str]
@@ -100,6 +100,10 @@ class Selection:
 
     def put_revision(self, revision: Revision) -> set[str]:
         """Add or replace a policy's revision; one of the same selector concerns the same sandboxes."""
+        known = self._revisions.get(revision.uid)
+        if known is not None and _reach(known) == _reach(revision):
+            self._revisions[revision.uid] = revision
+            return set(self._selected.get(revision.uid, ()))
         before = self.remove_revision(revision.uid)
         self._revisions[revision.uid] = revision
         if revision.is_baseline:
@@ -174,6 +178,11 @@ def _places_for(revision: Revision) -> tuple[Place, ...]:
         return ((namespace, "", ""),)
     narrowest = min(asked, key=lambda r: (len(r.values), r.key))
     return tuple((namespace, narrowest.key, value) for value in narrowest.values)
+
+
+def _reach(revision: Revision) -> tuple[str | None, Selector]:
+    """All by which it selects; None is the namespace of a baseline."""
+    return revision.policy.namespace, revision.selector
 
 
 def _discard(index: dict[K, dict[str, None]], at: K, item: str) -> None:

@@ -33,7 +33,7 @@ Standings = Mapping[str, PolicyStanding]
 class Viewer(Protocol):
     """Who knows how supervisors stand."""
 
-    def view(self, key: str, *, digest: str) -> View:
+    def view(self, key: str, digest: str) -> View:
         """How a supervisor stands with a generation."""
 
 
@@ -53,11 +53,7 @@ class Statuses:
         registry: Registry,
     ) -> Standings:
         """How policies (by UID) stand if `accepted` is in force."""
-
-        def view(key: str, digest: str) -> View:
-            return self._viewer.view(key, digest=digest)
-
-        degraded = registry.degraded
+        degraded, view = registry.degraded, self._viewer.view
         return {
             p.stored.uid: policy_standing(
                 p, accepted.get(p.stored.uid), rollout, bindings=registry.bindings, degraded=degraded, view=view

@@ -100,9 +100,9 @@ class Discovery:
         async with self._published:
             self._published.notify_all()
 
-    def view(self, key: str, *, digest: str) -> View:
+    def view(self, key: str, digest: str) -> View:
         """How a supervisor stands with a generation, published already or not."""
-        return self._ledger.view(key, digest=digest)
+        return self._ledger.view(key, digest)
 
     def standing(self, key: str) -> Standing:
         """All that is known of one supervisor."""
@@ -113,7 +113,7 @@ class Discovery:
     def states(self) -> Mapping[str, int]:
         """How many supervisors are in which state."""
         wishes = ((key, self._ledger.wish(key)) for key in self._ledger.keys)
-        views = (self.view(key, digest=wish.digest) for key, wish in wishes if wish is not None)
+        views = (self.view(key, wish.digest) for key, wish in wishes if wish is not None)
         return Counter(view.state.value if view.is_connected else "not_connected" for view in views)
 
     def revise(self) -> None:
@@ -231,9 +231,8 @@ class Discovery:
         if self._streams.get(stream.guest.key) is not stream or not self.speaks():
             return
         wish = self._ledger.wish(stream.guest.key)
-        # Of what it should not run it has no service to tell of.
-        services = frozenset[str]() if wish is None else self._offers.services(wish.digest)
-        answer = answer_of(report, services_of=lambda d: services if wish and d == wish.digest else frozenset())
+        wished = "" if wish is None else wish.digest
+        answer = answer_of(report, wished=wished, services=self._offers.services(wished))
         if answer is not None:
             self._take(stream, answer)
             stream.answered()
@@ -252,7 +251,7 @@ class Discovery:
         if wish is not None:
             self._send(key, wish)
         after = self._ledger.record(key)
-        if before == after or before is None or after is None:
+        if before is after or before == after or before is None or after is None:
             return
         if answer.event is Event.REJECTED and after.rejected != before.rejected:
             self._rejections.tell(key, answer, subject="Sandbox {}/{}".format(*stream.guest.place))
@@ -269,9 +268,8 @@ class Discovery:
             stream.close(NOT_LEADING)
 
     def _place(self, key: str, assigned: Assignment | None) -> None:
-        stream = self._streams.get(key)
         place = None if assigned is None else (assigned.sandbox.namespace, assigned.sandbox.name)
-        if stream is not None and stream.guest.place != place:
+        if (stream := self._streams.get(key)) is not None and stream.guest.place != place:
             self._end(stream, GONE)
         if assigned is not None and place is not None:
             self._places[key] = place

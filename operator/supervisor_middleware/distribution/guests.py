@@ -1,6 +1,6 @@
 """Who is on a stream, as its certificate says. PURE."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor_middleware.distribution.attendance import Leaf, leaf_of
 from supervisor_middleware.pki.spiffe import SandboxIdentity, sandbox_identity
@@ -13,16 +13,15 @@ class Guest:
 
     identity: SandboxIdentity
     leaf: Leaf
+    key: str = field(init=False)
+    """What the ledger knows it by."""
+    place: tuple[str, str] = field(init=False)
+    """Namespace and name of its sandbox."""
 
-    @property
-    def key(self) -> str:
-        """What the ledger knows it by."""
-        return supervisor_key(self.identity)
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Namespace and name of its sandbox."""
-        return self.identity.namespace, self.identity.sandbox
+    def __post_init__(self) -> None:
+        # Asked for with each word that is said on a stream.
+        object.__setattr__(self, "key", supervisor_key(self.identity))
+        object.__setattr__(self, "place", (self.identity.namespace, self.identity.sandbox))
 
 
 def guest_of(certificate_pem: bytes, *, trust_domain: str) -> Guest:

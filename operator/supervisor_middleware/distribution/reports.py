@@ -3,7 +3,7 @@
 What is kept of one supervisor is bounded, whatever it says and however often.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
@@ -33,30 +33,35 @@ def record_of(key: str, hello: pb.Hello) -> Record:
     )
 
 
-def answer_of(report: pb.SupervisorReport, *, services_of: Callable[[str], frozenset[str]]) -> Answer | None:
+def answer_of(report: pb.SupervisorReport, *, wished: str, services: frozenset[str]) -> Answer | None:
     """What a report says of which generation; None for one that says nothing we know.
 
-    `services_of` are the names of the services that a digest is allowed to speak of; no other name counts.
+    `services` are the names of the services that `wished`, the generation it should run, may speak of; no other name
+    counts, and of other generations none.
     """
     match report.WhichOneof("report"):
+        case "active":
+            answer = _of_services(Event.ACTIVE, report.active, wished=wished, services=services)
         case "accepted":
             answer = Answer(event=Event.ACCEPTED, digest=_digest(report.accepted.digest))
         case "rejected":
             reasons = _reasons(report.rejected.reasons)
             answer = Answer(event=Event.REJECTED, digest=_digest(report.rejected.digest), reasons=reasons)
         case "not_ready":
-            answer = _of_services(Event.NOT_READY, report.not_ready, services_of)
-        case "active":
-            answer = _of_services(Event.ACTIVE, report.active, services_of)
+            answer = _of_services(Event.NOT_READY, report.not_ready, wished=wished, services=services)
         case _:
             return None
     return answer if answer.digest else None
 
 
-def _of_services(event: Event, said: pb.NotReady | pb.Active, services_of: Callable[[str], frozenset[str]]) -> Answer:
-    digest = _digest(said.digest)
-    known = services_of(digest)
-    states = {s.name: s.state for s in said.services if s.name in known and s.state != pb.SERVICE_STATE_READY}
+def _of_services(event: Event, said: pb.NotReady | pb.Active, *, wished: str, services: frozenset[str]) -> Answer:
+    digest = said.digest
+    if digest != wished:
+        # Of what it should not run it has no service to tell of.
+        return Answer(event=event, digest=_digest(digest))
+    states = {s.name: s.state for s in said.services if s.name in services and s.state != pb.SERVICE_STATE_READY}
+    if not states:
+        return Answer(event=event, digest=digest)
     return Answer(
         event=event,
         digest=digest,
