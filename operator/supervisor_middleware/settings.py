@@ -156,6 +156,7 @@ class StandaloneSettings(ControlPlaneSettings):
     host: str = "127.0.0.1"
     loopback: Loopback = Loopback.ALLOWED
     state: Path = Path(".state/standalone")
+    ca_dir: Path | None = None
 
 
 class SandboxSettings(_Settings):

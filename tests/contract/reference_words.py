@@ -16,6 +16,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "health_host": "Address the health port is bound on; `0.0.0.0` for probes of the kubelet.",
     "health_port": "`/healthz`, `/readyz` and `/metrics`, plain HTTP.",
     "root_lifetime": "Validity of a CA of identities that we make, at least 720h.",
+    "ca_dir": "A CA of your own: `tls.crt` and `tls.key`, read again when they change.",
     "root_rotation": "Whether the CA's root is rotated when a third of its life is left, or OnRequest only.",
     "root_overlap": "How long each stage of a rotation lasts at least, 1s to 24h: every replica has taken it up.",
     "leaf_lifetime": "Validity of certificates we issue, 1 minute to 7 days; supervisors get a new one at half of it.",

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from supervisor_middleware.pki.store import join_tokens
 from tests.apps.rig import NAMESPACE, SANDBOX
 from tests.drills.drill import PATIENCE, Drill
 from tests.drills.fleet import join
+from tests.pki.foreign import a_foreign_root
 
 _NUMBERS = itertools.count()
 
@@ -156,6 +157,28 @@ def test_a_sandbox_without_a_supervisor_holds_no_rotation_and_one_that_joined_on
         assert tokens.revoke(NAMESPACE, "sleeper", datetime.now(UTC)) == 1
     until(drill, "nobody waits for it", lambda: stage(drill) == Stage.STEADY)
     leaf(drill).verify_directly_issued_by(root(drill.rig.state / "ca.crt"))
+
+
+def test_a_root_that_is_supplied_in_files_takes_over_under_load_and_no_request_fails(drill: Drill) -> None:
+    source = drill.rig.folder / "ca"
+    source.mkdir()
+    drill.rig.control.environment = {**drill.rig.control.environment, "SMW_CA_DIR": str(source)}
+    drill.start()
+    now = datetime.now(UTC)
+    theirs = a_foreign_root(now=now - timedelta(days=1), trust_domain="openshell.internal")
+    with drill.load() as load:
+        drill.await_served(load)
+        (source / "tls.key").write_bytes(theirs.private_key_pem.reveal())
+        (source / "tls.key").chmod(0o600)
+        (source / "tls.crt").write_bytes(theirs.certificate_pem)
+        bundle = drill.rig.state / "ca.crt"
+        until(drill, "it alone is trusted", lambda: parse_bundle(bundle.read_bytes()) == (theirs.certificate,))
+        until(drill, "it is steady", lambda: stage(drill) == Stage.STEADY)
+        leaf(drill).verify_directly_issued_by(theirs.certificate)
+        drill.roll(load)
+    tally = drill.account(load)
+    assert not tally.unanswered
+    assert not tally.failed
 
 
 def _matched(drill: Drill) -> int:

@@ -70,6 +70,7 @@ async def run_standalone(folder: Path, settings: StandaloneSettings) -> None:
         trust_domain=settings.trust_domain,
         root_lifetime=settings.root_lifetime,
         leaf_lifetime=settings.leaf_lifetime,
+        supplied=settings.ca_dir,
     )
     rotation = roots.load_or_create(now=utc_now()).rotation
     sink = JsonLinesSink(

@@ -2,12 +2,14 @@
 
 `rotation.json` (0600) holds every root and where the rotation stands, replaced whole; `authority.pem` (0600) is a
 copy of the root that issues, for older versions and for people, and follows it; `rotation-request` is what somebody
-asked for; `rotation-status.json` is for people. See `store` for what lies beside them.
+asked for; `rotation-status.json` is for people. See `store` for what lies beside them. A root may be supplied in
+another directory (`supplied_root`), which is read at every look.
 """
 
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +18,13 @@ from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.pki.authority import LEAF_LIFETIME, ROOT_LIFETIME, Authority
 from supervisor_middleware.pki.files import Mode, make_directory, permissions, read_file, replace_file
-from supervisor_middleware.pki.root_parts import parts_of
+from supervisor_middleware.pki.root_parts import CURRENT, pair_of, parts_of
 from supervisor_middleware.pki.rotation import Rotation
 from supervisor_middleware.pki.rotation_record import Kept, Knowledge, StoredRotation, changes_to, stored_rotation
 from supervisor_middleware.pki.rotation_requests import Request, parse_request
 from supervisor_middleware.pki.store import AUTHORITY_FILE, BUNDLE_FILE, load_or_create_authority
 from supervisor_middleware.pki.succession import Succession
+from supervisor_middleware.pki.supplied_root import laid_over, require_foreign, supplied_parts
 
 ROTATION_FILE: Final = "rotation.json"
 REQUEST_FILE: Final = "rotation-request"
@@ -40,9 +43,10 @@ class RotationFiles:
         trust_domain: str,
         root_lifetime: timedelta = ROOT_LIFETIME,
         leaf_lifetime: timedelta = LEAF_LIFETIME,
+        supplied: Path | None = None,
     ) -> None:
-        """The lifetimes are of what is made here, and of the leaves made of it."""
-        self._directory, self._trust_domain = directory, trust_domain
+        """The lifetimes are of what is made here, and of its leaves. `supplied` may hold somebody else's root."""
+        self._directory, self._trust_domain, self._supplied = directory, trust_domain, supplied
         self._root_lifetime, self._leaf_lifetime = root_lifetime, leaf_lifetime
 
     def load_or_create(self, *, now: datetime) -> StoredRotation:
@@ -54,7 +58,9 @@ class RotationFiles:
             Unavailable: the disk fails.
         """
         make_directory(self._directory)
-        if self._kept() is None:
+        if self._kept() is None and self._is_new and self._supplied is not None:
+            self._begin_supplied(self._supplied, now=now)
+        elif self._kept() is None:
             load_or_create_authority(
                 self._directory, trust_domain=self._trust_domain, now=now, lifetime=self._root_lifetime
             )
@@ -103,16 +109,46 @@ class RotationFiles:
         if not (self._directory / AUTHORITY_FILE).exists():
             return None
         kept = self._kept() or self._alone(now=now)
-        knowledge = Knowledge(trust_domain=self._trust_domain, now=now, longest=self._leaf_lifetime, rotation=known)
+        knowledge = self._knowledge(now=now, known=known)
         try:
-            return stored_rotation(kept, knowledge, request=self._request())
+            kept, problem = self._with_supplied(kept, knowledge)
+            stored = stored_rotation(kept, knowledge, request=self._request())
+            return replace(stored, problem=problem or stored.problem)
         except InvalidInput as error:
             raise InvalidInput(f"{self._directory / ROTATION_FILE}: {error}") from None
 
+    @property
+    def _is_new(self) -> bool:
+        return not any((self._directory / name).exists() for name in (AUTHORITY_FILE, BUNDLE_FILE))
+
+    def _knowledge(self, *, now: datetime, known: Rotation | None) -> Knowledge:
+        return Knowledge(trust_domain=self._trust_domain, now=now, longest=self._leaf_lifetime, rotation=known)
+
+    def _with_supplied(self, kept: Kept, knowledge: Knowledge) -> tuple[Kept, str]:
+        """What is kept, with what is supplied in its place; and why that is not taken."""
+        if self._supplied is None:
+            return laid_over(kept, {}, knowledge), ""
+        try:
+            return laid_over(kept, supplied_parts(self._supplied), knowledge), ""
+        except InvalidInput as error:
+            return laid_over(kept, {}, knowledge), str(error)
+
+    def _begin_supplied(self, directory: Path, *, now: datetime) -> None:
+        """No root of ours is made where one is supplied from the start."""
+        try:
+            first = stored_rotation(Kept(parts=supplied_parts(directory)), self._knowledge(now=now, known=None))
+            require_foreign(first.rotation.roots.current)
+        except InvalidInput as error:
+            raise InvalidInput(f"the CA in {directory} cannot be used: {error}") from None
+        self._write(first.rotation)
+
     def _write(self, rotation: Rotation) -> None:
         changes = changes_to(rotation)
+        # Also one that was supplied: whoever supplied it may take it away.
+        issuer = {} if rotation.is_displaced else pair_of(CURRENT, rotation.roots.current)
+        parts = {**changes.parts, **issuer}
         record = {
-            "parts": {name: value.decode("ascii") for name, value in changes.parts.items() if value is not None},
+            "parts": {name: value.decode("ascii") for name, value in parts.items() if value is not None},
             "notes": dict(changes.notes),
         }
         replace_file(self._directory / ROTATION_FILE, json.dumps(record, indent=1).encode(), mode=Mode.PRIVATE)

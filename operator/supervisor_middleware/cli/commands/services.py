@@ -23,6 +23,10 @@ TokenFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Pod-
 def standalone(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="YAML files: registrations, policies, sandboxes.")],
     state: StateOption = None,
+    ca_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="tls.crt and tls.key of a CA of your own; read again when they change."),
+    ] = None,
 ) -> None:
     """Run the control plane over a folder, no cluster.
 
@@ -32,7 +36,7 @@ def standalone(
     from supervisor_middleware.cli.running import run_until_stopped, settings_of
     from supervisor_middleware.settings import StandaloneSettings
 
-    settings = settings_of(StandaloneSettings, state=state)
+    settings = settings_of(StandaloneSettings, state=state, ca_dir=ca_dir)
     run_until_stopped(run_standalone(folder, settings), log_level=settings.log_level)
 
 
