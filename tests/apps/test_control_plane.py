@@ -10,8 +10,8 @@ OPERATOR, SUPERVISOR = dict(server_options(ClientCertificate.REQUIRED)), dict(OP
 
 
 def test_both_ends_find_out_that_the_other_is_gone_without_a_word_and_neither_pings_too_often() -> None:
-    for end, patience in ((OPERATOR, 120_000), (SUPERVISOR, 60_000)):
-        assert 0 < int(end["grpc.keepalive_time_ms"]) <= patience
+    for end in (OPERATOR, SUPERVISOR):
+        assert 0 < int(end["grpc.keepalive_time_ms"]) <= 300_000
         assert 0 < int(end["grpc.keepalive_timeout_ms"]) <= 20_000
         assert 0 < int(end["grpc.http2.ping_timeout_ms"]) <= 20_000
     # Else gRPC ends the connection of whoever is only careful, or a quiet stream is not pinged at all.

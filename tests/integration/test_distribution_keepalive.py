@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from supervisor_middleware.supervisor.reports import Hello
 from supervisor_middleware.supervisor.subscriber import Operator as Addressed
 from supervisor_middleware.supervisor.subscriber import Subscriber
 from supervisor_middleware.supervisor.trust import TrustBundle
+from supervisor_middleware.wire.sockets import own_sockets
 from tests.drills.relay import Network, a_network
 from tests.fakes.supervisor_clock import QuickClock
 from tests.integration.distributing import AUTHORITY, Operator, a_sealed, an_operator, credentials_of
@@ -173,8 +175,40 @@ async def test_each_end_hands_grpc_what_it_is_set_to(monkeypatch: pytest.MonkeyP
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
-    assert {_keepalive(options) for options in served} == {(120_000, 20_000, 20_000, 1)}
-    assert {_keepalive(options) for options in dialled} == {(60_000, 20_000, 20_000, None)}
+    assert {_keepalive(options) for options in served} == {(300_000, 20_000, 20_000, 1)}
+    assert {_keepalive(options) for options in dialled} == {(300_000, 20_000, 20_000, None)}
+
+
+async def test_the_kernel_asks_after_the_other_end_from_both(tmp_path: Path) -> None:
+    """Of a real control plane, and of a real supervisor."""
+    settings = StandaloneSettings(state=tmp_path / "state", enrollment_port=0, discovery_port=0, health_port=0)
+    (tmp_path / "config").mkdir()
+    ours = dict[bool, set[tuple[int, ...]]]()
+    running = asyncio.create_task(run_standalone(tmp_path / "config", settings))
+    try:
+        await eventually(lambda: bool(_probed(is_listening=True)), seconds=LONG)
+        ours[True] = _probed(is_listening=True)
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    async with an_operator() as operator:
+        await operator.publish({"uid-a": ONE})
+        async with following(tmp_path, operator.port) as (_, follower):
+            await eventually(lambda: follower.offered == [ONE.digest])
+            ours[False] = _probed(is_listening=False)
+    assert ours == {True: {(30, 10, 3)}, False: {(15, 5, 3)}}
+
+
+def _probed(*, is_listening: bool) -> set[tuple[int, ...]]:
+    found = set[tuple[int, ...]]()
+    for each in own_sockets():
+        with each:
+            listens = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if listens is is_listening and each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+                options = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT
+                found.add(tuple(each.getsockopt(socket.IPPROTO_TCP, o) for o in options))
+    return found
 
 
 def _keepalive(options: dict[str, Any]) -> tuple[int | None, ...]:

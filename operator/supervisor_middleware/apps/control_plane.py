@@ -37,13 +37,15 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.spiffe import SandboxIdentity
 from supervisor_middleware.wire.gen import distribution_pb2_grpc as pb_grpc
 from supervisor_middleware.wire.gen import inspection_pb2_grpc
+from supervisor_middleware.wire.sockets import probe_who_connects
 
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
     # Reports and CSRs are small; whoever sends more is no supervisor of ours.
     ("grpc.max_receive_message_length", 256 * 1024),
-    # Of a supervisor that is gone without a word nothing is lost; each ping of thousands costs.
-    ("grpc.keepalive_time_ms", 120_000),
+    # For whoever is stuck while its kernel answers; the kernel asks after machines that are gone (`wire.sockets`).
+    # Each ping of thousands costs.
+    ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     # That one counts for TCP alone: a peer that is stuck, and whose kernel answers, has a minute without this.
     ("grpc.http2.ping_timeout_ms", 20_000),
@@ -246,6 +248,7 @@ class ControlPlane:
             discover.add_generic_rpc_handlers((watch.handler(),))
             await enrol.start()
             await discover.start()
+            probe_who_connects(second)
             self.enrollment_port, self.discovery_port = first, second
             self.started.set()
             _log.info("serving supervisors", enrollment_port=first, discovery_port=second)

@@ -8,12 +8,12 @@ down, gRPC sees the connection end, and everything on it.
 import os
 import resource
 import socket
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-_DESCRIPTORS: Final = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+from supervisor_middleware.wire.sockets import DESCRIPTORS, own_sockets
+
 _ENOUGH: Final = 65_536
 
 Address: TypeAlias = tuple[str, int]
@@ -32,7 +32,7 @@ def cut(peer: str) -> bool:
 def cut_all(addresses: Collection[Address], *, port: int | None = None) -> int:
     """Shut down the connections of peers, those to `port` of ours if it is given; how many there were."""
     found = 0
-    for connection in _connections():
+    for connection in own_sockets():
         with connection:
             try:
                 if _address(connection.getpeername()) in addresses and port in {None, connection.getsockname()[1]}:
@@ -46,7 +46,7 @@ def cut_all(addresses: Collection[Address], *, port: int | None = None) -> int:
 def connections() -> list[tuple[int, Address]]:
     """Our port and the peer of every connection, also of those whose handshake is under way."""
     found = list[tuple[int, Address]]()
-    for connection in _connections():
+    for connection in own_sockets():
         with connection:
             try:
                 found.append((connection.getsockname()[1], _address(connection.getpeername())))
@@ -57,7 +57,7 @@ def connections() -> list[tuple[int, Address]]:
 
 def descriptors() -> int:
     """How many files, connections among them, this process has open."""
-    return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - as below
+    return len(os.listdir(DESCRIPTORS))  # noqa: PTH208 - a path for each of thousands costs
 
 
 def raise_descriptor_limit() -> None:
@@ -84,21 +84,3 @@ def _address(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
 def _plain(host: str) -> str:
     """A socket of both families says `::ffff:10.0.0.1` where gRPC says `10.0.0.1`."""
     return host.partition("%")[0].removeprefix("::ffff:")
-
-
-def _connections() -> Iterator[socket.socket]:
-    """Duplicates of the process's TCP sockets: gRPC may close one meanwhile, and its number be another's."""
-    for entry in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - a path for each of thousands costs
-        try:
-            descriptor = os.dup(int(entry))
-        except OSError:
-            continue
-        try:
-            connection = socket.socket(fileno=descriptor)
-        except OSError:
-            os.close(descriptor)
-            continue
-        if connection.family in {socket.AF_INET, socket.AF_INET6} and connection.type is socket.SOCK_STREAM:
-            yield connection
-        else:
-            connection.close()

@@ -31,9 +31,9 @@ OPTIONS: Final[Options] = (
     ("grpc.max_receive_message_length", MAX_STREAM_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_STREAM_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
-    # A quiet stream is a healthy one: only pings tell an idle operator from one that is gone. They are seldom:
-    # those of thousands of supervisors are a good part of what an operator does at rest.
-    ("grpc.keepalive_time_ms", 60_000),
+    # A quiet stream is a healthy one. The kernel finds an operator whose machine is gone (`wire.sockets`), and pings
+    # one that is stuck. They are seldom: those of thousands of supervisors are most of what an operator does at rest.
+    ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     # That one counts for TCP alone: see the operator's.
     ("grpc.http2.ping_timeout_ms", 20_000),

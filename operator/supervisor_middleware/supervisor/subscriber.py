@@ -41,6 +41,7 @@ from supervisor_middleware.supervisor.reports import Hello, Outbox, Rejected, St
 from supervisor_middleware.supervisor.trust import Installation, TrustBundle
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from supervisor_middleware.wire.gen.distribution_pb2_grpc import GenerationDiscoveryStub
+from supervisor_middleware.wire.sockets import probe_whom_we_reached
 
 STABLE_AFTER: Final = 10.0
 """A stream that lasted so many seconds was a good one: the next attempt does not pay for failures before it."""
@@ -134,6 +135,7 @@ class Subscriber:
         self._backoff = Backoff(random=random)
         self._turn = 0
         self._is_connected = False
+        self._was_heard = False
         self._lost_at: float | None = None
         self._bundle_installed = asyncio.Event()
 
@@ -161,6 +163,10 @@ class Subscriber:
 
     def _pause(self) -> float:
         """All addresses are one attempt: whoever leads is at one of them, and must not be tried last for long."""
+        if self._was_heard:
+            # Whoever ended this stream, or died, ended everybody's: they must not come to the next one together.
+            self._was_heard = False
+            return jittered(TAKEOVER_PAUSE, random=self._random)
         if self._turn % len(self._operator.addresses) != 0:
             return jittered(BACKOFF_MIN, random=self._random)
         lost_for = 0.0 if self._lost_at is None else self._clock.monotonic() - self._lost_at
@@ -205,6 +211,7 @@ class Subscriber:
             stream = GenerationDiscoveryStub(channel).Watch(None)
             await stream.write(encode_report(self._following.hello()))
             self._is_connected = True
+            probe_whom_we_reached(int(address.rpartition(":")[2]))
             self._speaking.outbox.restart(*self._speaking.state())
             await first_of(
                 self._receive(stream, began=began), self._send(stream), renewal.wait(), self._bundle_installed.wait()
@@ -222,7 +229,7 @@ class Subscriber:
 
     async def _receive(self, stream: "_Stream", *, began: float) -> None:
         while isinstance(message := await stream.read(), pb.GenerationOffer):
-            self._lost_at = None
+            self._was_heard, self._lost_at = True, None
             self._backoff.reset()
             self._take(decode_offer(message))
         if self._clock.monotonic() - began < STABLE_AFTER:
