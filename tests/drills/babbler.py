@@ -18,6 +18,8 @@ from supervisor_middleware.supervisor.operator_channel import open_operator_chan
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 WORD = "babble"
+AGAIN = "again"
+"""What it says, a line each time, when its stream ended and it comes back; for however long it was told to stay away."""
 DISCOVERY = pb.DESCRIPTOR.services_by_name["GenerationDiscovery"].full_name
 
 
@@ -76,6 +78,8 @@ async def _main(address: str, folder: Path) -> None:
                 await _babble(channel, draw)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await asyncio.sleep(0.01)
+            finally:
+                print(AGAIN, flush=True)  # noqa: T201 - for whoever counts
 
 
 if __name__ == "__main__":

@@ -1,20 +1,30 @@
 """Supervisors that never activate, refuse everything, talk nonsense or come by the thousand: others are not kept waiting."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from supervisor_middleware.cli.processes import Process
+from supervisor_middleware.distribution.complaints import PACE
+from supervisor_middleware.distribution.ledger import State
 from supervisor_middleware.pki.credential_files import write_credentials
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.apps.rig import metrics, pid_of
-from tests.drills.babbler import WORD
+from tests.drills.babbler import AGAIN, WORD
 from tests.drills.drill import Drill
 from tests.drills.fleet import Fleet, a_fleet, accepts_only, join, rejects, runs_it
 
 _THOUSAND = 1000
+_CHANGES = 4
+_LINES_A_CHANGE = 6
+"""More than one change has the control plane say, in its log or its audit."""
+_OFTEN = 100
+"""Far more than is told of it."""
 _ONE_OF_THREE = {"active": 1, "prepared": 2, "rejected": 1, "summary": "1/3"}
 _ROOM = 128 * 1024 * 1024
 
@@ -69,11 +79,14 @@ def test_one_that_reports_nonsense_at_full_speed_is_believed_nothing_about_other
     with drill.load() as load, _a_babbler(drill):
         drill.await_served(load)
         drill.until("it is heard", lambda: _is_heard(drill))
-        before = _resident(drill.rig.control)
-        for _ in range(4):
+        before, told, began = _resident(drill.rig.control), _told(drill), time.monotonic()
+        attempts = _attempts(drill)
+        for _ in range(_CHANGES):
             drill.roll(load)
             drill.await_answers(load, 20)
+        drill.until("it was sent away often", lambda: _attempts(drill) >= attempts + _OFTEN)
         assert _resident(drill.rig.control) - before < _ROOM
+        _is_little(_told(drill), told, seconds=time.monotonic() - began)
         registration = drill.rig.status("SupervisorMiddleware", "recorder")
         conditions = {c["type"]: c["status"] for c in registration["conditions"]}
         assert conditions.get("Drifted", "False") == "False"
@@ -92,6 +105,44 @@ def _are_asked(fleet: Fleet, wanted: list[int]) -> bool:
 def _counts(drill: Drill) -> Mapping[str, Any]:
     found = drill.rig.status().get("supervisors", {})
     return {k: found.get(k, 0) for k in _ONE_OF_THREE}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the control plane has said of everything: lines of its log and of its audit, and series of metrics."""
+
+    logged: int
+    rejected: int
+    audited: int
+    series: frozenset[str]
+
+
+def _told(drill: Drill) -> _Told:
+    log, audit = drill.rig.control.log.read_text(), (drill.rig.state / "audit.jsonl").read_text()
+    return _Told(
+        logged=log.count("\n"),
+        rejected=log.count('"a supervisor rejected a generation"'),
+        audited=audit.count("\n"),
+        series=frozenset(metrics(drill.rig.health)),
+    )
+
+
+def _is_little(now: _Told, before: _Told, *, seconds: float) -> None:
+    """However often it comes and whatever it says: so much is told of it, and no more."""
+    rejected = now.rejected - before.rejected
+    assert rejected <= _CHANGES + 1  # of the generation that was there before, and of each that came
+    complaints = PACE.burst + PACE.rate * seconds + 1
+    assert now.logged - before.logged <= complaints + rejected + _LINES_A_CHANGE * _CHANGES
+    assert now.audited - before.audited <= rejected + _LINES_A_CHANGE * _CHANGES
+    reasons = [name.removeprefix("REJECTION_REASON_").lower() for name, _ in pb.RejectionReason.items()]
+    rejections = {f'generation_rejections_{n}{{reason="{r}"}}' for n in ("total", "created") for r in reasons}
+    states = {f'supervisors{{state="{s}"}}' for s in (*State, "not_connected")}
+    assert now.series - before.series <= rejections | states
+
+
+def _attempts(drill: Drill) -> int:
+    """Of the one that babbles."""
+    return (drill.rig.folder / "babbler.log").read_text().count(AGAIN)
 
 
 @contextmanager
