@@ -7,10 +7,10 @@ import grpc
 import pytest
 import structlog.testing
 
-from supervisor_middleware.model.generation import Generation
 from supervisor_middleware.supervisor.operator_channel import MAX_PAUSE
-from supervisor_middleware.supervisor.pacing import BACKOFF_MAX
+from supervisor_middleware.supervisor.pacing import BACKOFF_MAX, BACKOFF_MIN
 from supervisor_middleware.supervisor.subscriber import RENEWED_PAUSE, TAKEOVER, TAKEOVER_PAUSE
+from supervisor_middleware.wire.gen import distribution_pb2 as pb
 from tests.fakes.echo_generations import AUTHORITY
 from tests.fakes.operator_server import FakeOperator
 from tests.fakes.supervisor_clock import QuickClock
@@ -71,18 +71,16 @@ async def test_whoever_takes_over_is_looked_for_often_and_an_operator_that_is_aw
     async with a_supervisor(tmp_path, operator) as supervisor:
         # Its own clock: other loops wait by the supervisor's.
         supervisor.subscriber._clock = clock = QuickClock()
-        await eventually(lambda: len(operator.hellos) == 1)
-        for _ in range(2):
+        for epoch in (1, 2):
+            operator.refusal, operator.is_ending = None, False
+            await operator.send(pb.GenerationOffer(epoch=epoch))
+            await eventually(lambda epoch=epoch: supervisor.keeper.rank.epoch == epoch)  # type: ignore[misc]
             clock.slept.clear()
             operator.refusal = grpc.StatusCode.UNAVAILABLE
             await operator.end_streams()
             await eventually(lambda: len(clock.slept) > 8)
             assert max(clock.slept) == TAKEOVER_PAUSE * 0.75, "with jitter"
+            assert clock.slept[:2] == [TAKEOVER_PAUSE * 0.75, BACKOFF_MIN * 0.75], "everybody lost it at this moment"
             clock.ahead += TAKEOVER
             await eventually(lambda: clock.slept.count(BACKOFF_MAX * 0.75) > 1)
             assert TAKEOVER_PAUSE * 2 * 0.75 in clock.slept, "it grows from there"
-            # Once one has spoken, the next outage is another.
-            operator.refusal, operator.is_ending = None, False
-            operator.hellos.clear()
-            await operator.offer(Generation())
-            await eventually(lambda: operator.hellos and supervisor.runtime.current is not None)
