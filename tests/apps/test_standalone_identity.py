@@ -11,6 +11,7 @@ from supervisor_middleware.cli.processes import Process
 from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.pki.files import locked
 from supervisor_middleware.pki.pending_key import PENDING_KEY
+from supervisor_middleware.pki.rotation_files import read_status
 from supervisor_middleware.pki.store import TOKENS_FILE
 from tests.apps.rig import NAMESPACE, Rig, Supervised, metrics, probe
 
@@ -93,6 +94,39 @@ def test_a_supervisor_that_is_killed_before_it_saved_its_certificate_joins_by_th
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"run `smw token create {NAMESPACE}/agent --state DIR`" in refused.stderr
     assert '"join_refused"' in (rig.state / "audit.jsonl").read_text()
+
+
+def test_whoever_a_forced_rotation_left_behind_is_named_with_what_to_do_which_is_enough(rig: Rig) -> None:
+    rig.control.environment = {**rig.control.environment, "SMW_ROOT_OVERLAP": "1s"}
+    agent = rig.supervisor()
+    copy = agent.folder / "ca.crt"
+    copy.write_bytes((rig.state / "ca.crt").read_bytes())
+    agent.process.environment = {**agent.process.environment, "SMW_TRUST_BUNDLE": str(copy)}
+    arguments = [a for a in agent.process.arguments if a not in {"--trust-bundle", str(rig.state / "ca.crt")}]
+    agent.process.arguments = tuple(arguments)
+    rig.run(agent)
+    agent.process.stop()
+    assert smw(rig, "ca", "rotate", "--state", rig.state).returncode == 0
+    for _ in range(3):  # prepared, activated and tainted; it may go on by itself where nobody is missing
+        if read_status(rig.state)["stage"] in {"prepared", "activated", "tainted"}:
+            smw(rig, "ca", "rotate", "--force", "--state", rig.state)
+    rig.until("the old root is gone", lambda: (rig.state / "ca.crt").read_bytes().count(b"BEGIN") == 1)
+    agent.process.start()
+    log = agent.process.log
+    rig.until("it says what it needs", lambda: "ca.crt of its state directory" in log.read_text())
+    told = "team-a/agent needs a new join token: the root of its certificate was given up"
+    for command in ("status", "ca status"):
+        shown = smw(rig, *command.split(), "--state", rig.state).stdout
+        assert told in shown
+        assert f"smw token create team-a/agent --state {rig.state}" in shown
+        assert f"where --trust-bundle is a copy of {rig.state / 'ca.crt'}" in shown
+    # Exactly that, with a supervisor that runs on.
+    copy.write_bytes((rig.state / "ca.crt").read_bytes())
+    rig.until("it says what is missing", lambda: f"run `smw token create {NAMESPACE}/agent" in log.read_text())
+    created = smw(rig, "token", "create", f"{NAMESPACE}/agent", "--state", rig.state)
+    (agent.folder / "token").write_text(created.stdout)
+    rig.until("it is back", lambda: is_connected(agent))
+    assert told not in smw(rig, "status", "--state", rig.state).stdout
 
 
 @pytest.fixture

@@ -1,14 +1,16 @@
 """What a supervisor needs is taken away from it, for longer than anything it holds is good for."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from supervisor_middleware.cli.status.joining import needs_at
 from supervisor_middleware.pki.credential_files import read_credentials
 from supervisor_middleware.pki.credentials import Credentials
-from tests.apps.rig import metrics, probe
+from tests.apps.rig import NAMESPACE, metrics, probe
 from tests.drills.disk import DiskOf, a_file_system, a_limit
 from tests.drills.drill import KILLED, Drill, a_policy
 from tests.drills.relay import a_network
@@ -31,10 +33,13 @@ def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_goo
             drill.until("it expires", lambda: _now() > held.expires_at + timedelta(seconds=1))
             drill.await_answers(load, 10)
             assert load.newest() == served
+            drill.until("status names it", lambda: _needs(drill)[0].startswith(f"{_NEEDS}: its certificate ended at"))
             drill.publish()
             network.mend()
-            # Nothing that it holds is good for anything any more: a join token is spent once. In a cluster the
-            # kubelet has long put a new one there.
+            # Nothing that it holds is good for anything any more: its join token is used. In a cluster the kubelet
+            # has long put a new one there.
+            log, asks = drill.agent.process.log, f"run `smw token create {NAMESPACE}/agent --state DIR`"
+            drill.until("it says what it needs", lambda: asks in log.read_text())
             (drill.agent.folder / "token").write_text(drill.rig.token())
             drill.await_served(load)
             drill.until("all is well", drill.rig.is_programmed)
@@ -42,6 +47,13 @@ def test_a_network_cut_for_longer_than_a_certificate_lives_leaves_last_known_goo
     assert not tally.unanswered
     assert set(tally.allowed) == {served, str(drill.mark)}
     assert _held(folder).expires_at > held.expires_at
+
+
+_NEEDS = f"{NAMESPACE}/agent needs a new join token"
+
+
+def _needs(drill: Drill) -> tuple[str, ...]:
+    return asyncio.run(needs_at(drill.rig.state, now=_now())) or ("",)
 
 
 _PORTS = ("SMW_ENROLLMENT_PORT", "SMW_DISCOVERY_PORT")

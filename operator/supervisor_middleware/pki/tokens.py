@@ -145,6 +145,10 @@ class JoinTokens:
         self._revoke(ended, now)
         return len(ended)
 
+    def is_open(self, namespace: str, sandbox: str, now: datetime) -> bool:
+        """Whether there is a token by which somebody may still join as the sandbox."""
+        return any(self._entries[e].refusal(now) is None for e in self._of(namespace, sandbox))
+
     def standing(self) -> frozenset[SandboxIdentity]:
         """Whoever joined and may go on."""
         joined = ((key, entry) for key, entry in self._entries.items() if entry.stands)

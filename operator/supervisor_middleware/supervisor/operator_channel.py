@@ -43,6 +43,11 @@ OPTIONS: Final[Options] = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+_HINT: Final = (
+    "its certificate is of no root in our trust bundle; if its CA was replaced meanwhile, give us the new bundle: "
+    "standalone ca.crt of its state directory, in a cluster ConfigMap supervisor-middleware-trust"
+)
 _REFUSALS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
@@ -125,6 +130,8 @@ def translated(error: aio.AioRpcError, *, address: str) -> SupervisorMiddlewareE
     """What gRPC says went wrong with the operator at `address`, by whose move it is; on one line, capped."""
     detail = service_reason(error.details() or "", limit=MAX_DETAIL_CHARS)
     message = f"operator {address}: {error.code().name}: {detail}"
+    if _UNTRUSTED in (error.details() or ""):
+        return Unavailable(f"{message} ({_HINT})")
     if error.code() in _REFUSALS:
         return IdentityRefused(message)
     if error.code() is grpc.StatusCode.INVALID_ARGUMENT:

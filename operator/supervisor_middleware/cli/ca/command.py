@@ -19,6 +19,7 @@ from supervisor_middleware.cli.ca.places import Place, Target, opened
 from supervisor_middleware.cli.ca.words import Status, is_overdue, line, shown, waits_of
 from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.rendering.tables import console
+from supervisor_middleware.cli.status.joining import needs_at
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.pki.rotation_requests import Request, Stage, new_request
 
@@ -60,6 +61,8 @@ async def _show(target: Target, how: Shown) -> int:
         if how.is_watched:
             await _watch(place, status, how.output)
         _print(status, how.output)
+        if how.output is Output.TABLE:
+            await _tell_needs(target)
     return 1 if status["problem"] or is_overdue(status, now=utc_now()) else 0
 
 
@@ -77,6 +80,10 @@ async def _rotate(target: Target, *, force: bool) -> int:
             typer.echo(f"ending {stage.value} by force")
             for wait in waits_of(before):
                 typer.echo(f"  it no longer waits for {wait}")
+            if target.state is not None:
+                typer.echo(
+                    "  whoever has not followed when the old root goes needs a new join token: smw ca status names it"
+                )
         await place.ask(request)
         after = await _heard(place, request)
         if (after["stage"], after["since"], after["roots"]) == (before["stage"], before["since"], before["roots"]):
@@ -84,6 +91,12 @@ async def _rotate(target: Target, *, force: bool) -> int:
             return 1
         _print(after, Output.TABLE)
         return 0
+
+
+async def _tell_needs(target: Target) -> None:
+    """Standalone, a supervisor that a rotation has left behind needs a person."""
+    if target.state is not None and (lines := await needs_at(target.state, now=utc_now())):
+        typer.echo("\n" + "\n".join(lines))
 
 
 def _objection(status: Status, *, force: bool) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 import typer
 import yaml
 
+from supervisor_middleware.apps.clock import utc_now
 from supervisor_middleware.cli.kubeconfig import default_kubeconfig
 from supervisor_middleware.cli.options import Output
 from supervisor_middleware.cli.rendering.tables import console
 from supervisor_middleware.cli.status import tables
 from supervisor_middleware.cli.status.asking import Inspector, inspecting
+from supervisor_middleware.cli.status.joining import needs_of
 from supervisor_middleware.cli.status.objects import Objects, only, read_cluster, read_state
 from supervisor_middleware.cli.status.reach import Target, reached_locally, reaching
 from supervisor_middleware.cli.status.supervisors import (
@@ -74,7 +76,15 @@ def run(options: Options) -> int:
             typer.echo(yaml.safe_dump(_plain(gathered), sort_keys=False), nl=False)
         case Output.TABLE:
             tables.show(console(), gathered.objects.observed, gathered.answer)
+            _tell_needs(target, gathered.answer)
     return 0 if gathered.is_good(wanted) else 1
+
+
+def _tell_needs(target: Target, answer: pb.SupervisorList | None) -> None:
+    if target.state is None or answer is None:
+        return
+    if lines := needs_of(answer, target.state, now=utc_now()):
+        typer.echo("\n" + "\n".join(lines))
 
 
 def _scope(options: Options) -> tuple[Target, pb.Filter]:
