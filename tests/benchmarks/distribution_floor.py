@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from supervisor_middleware.distribution.connections import raise_descriptor_limit
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.secret import SecretBytes
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
@@ -70,6 +71,7 @@ def _a_blob(size: int) -> bytes:
 
 
 async def _main(authority: Authority) -> None:
+    raise_descriptor_limit()
     own = authority.issue_operator(namespace="floor", now=datetime.now(UTC))
     server = aio.server(
         options=[

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from grpc import aio
 
+from supervisor_middleware.distribution.connections import raise_descriptor_limit
 from supervisor_middleware.model.generation import Rank
 from supervisor_middleware.pki.bundles import bundle_digest
 from supervisor_middleware.pki.credentials import Credentials
@@ -125,6 +126,7 @@ def _opening(command: Mapping[str, Any]) -> Opening:
 
 
 async def _main() -> None:
+    raise_descriptor_limit()
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     groups: dict[str, Group] = {}
