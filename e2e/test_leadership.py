@@ -1,108 +1,39 @@
-"""Three replicas: one leads, whatever becomes of it; all review; sandboxes run what they ran, under the next leader."""
+"""Three replicas: one leads, whatever becomes of it; all review; sandboxes run what they ran, under the next leader.
+
+Beside one whole sandbox a fleet of supervisors stands where leaders change hands: all of them come to whoever leads next,
+and are offered what they do not run yet, once, and nothing else.
+"""
 
 import json
-import logging
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from e2e.controlplane.cluster import ControlPlane
-from e2e.harness import OPERATOR_NAMESPACE, Installation, a_pod, listens
+from e2e.crowd import CHANGED, GROUPS, RACING, UNSEEN, Crowd, members_of
+from e2e.fleet import most_within
+from e2e.harness import Installation, listens
+from e2e.led import World, led
 from e2e.objects import Document, a_policy, a_registration, an_entry
-from e2e.replicas import EPOCH, HOSTS, LEASE, Replicas, address_of
+from e2e.replicas import EPOCH, HOSTS, LEASE, Replicas
 from e2e.services import Host, Scripted, a_manifest
-from supervisor_middleware.cli.processes import Process, echo_upstream, post
 
-_log = logging.getLogger(__name__)
-_KEY = "sk-0123456789abcdefghij"
 _UNKNOWN = "no accepted registration serves this binding"
-_PROGRAMMED = "Programmed=True/Programmed"
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """The replicas, and a namespace with a policy and two sandboxes with their supervisors."""
-
-    replicas: Replicas
-    namespace: str
-    proxies: tuple[int, int]
-    supervisors: tuple[Process, Process]
-
-    @property
-    def installation(self) -> Installation:
-        return self.replicas.installation
-
-    def standing(self) -> tuple[Document, tuple[str, ...]]:
-        """What is accepted, and which generations supervisors have taken up so far."""
-        accepted: Document = self.installation.get("sbp", "outbound", namespace=self.namespace)["status"]["accepted"]
-        return accepted, tuple(d for s in self.supervisors for d in _activated(s))
-
-    def await_served(self, leader: str) -> None:
-        """Until both supervisors have a stream to `leader` and the policy's status says so."""
-        self.replicas.wait("supervisors found it", lambda: self.installation.connected(host=leader) == 2, seconds=90)
-        self.installation.await_condition("sbp", "outbound", _PROGRAMMED, namespace=self.namespace)
-        self.replicas.wait(
-            "the Service leads there", lambda: self.replicas.reached_by_service() == {address_of(leader)}
-        )
-
-    def is_redacted(self) -> bool:
-        return all(post(proxy, "www.example.com", _KEY).body == "[REDACTED]" for proxy in self.proxies)
-
-
-def _activated(supervisor: Process) -> list[str]:
-    lines = (supervisor.log.parent / "audit.jsonl").read_text().splitlines()
-    events = [line for line in lines if "generation_activated" in line]
-    return [json.dumps(json.loads(line).get("unmapped"), sort_keys=True) for line in events]
 
 
 @pytest.fixture(scope="module")
 def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    installation = Installation(control_plane, tmp_path_factory.mktemp("replicas"))
-    replicas = Replicas(installation)
-    try:
-        replicas.install()
-        replicas.start()
-        namespace = installation.plane.create_namespace("led")
-        pods = [a_pod(f"agent-{n}", namespace=namespace, sandbox=f"agent-{n}") for n in range(2)]
-        installation.apply(a_policy("outbound", namespace=namespace), *pods)
-        with echo_upstream() as upstream:
-            installation.wait("the trust bundle is there", lambda: _has_bundle(control_plane))
-            started = [
-                installation.supervisor(
-                    namespace=namespace, sandbox=f"agent-{n}", pod=f"agent-{n}", upstream=upstream, operators=HOSTS
-                )
-                for n in range(2)
-            ]
-            made = World(
-                replicas,
-                namespace,
-                proxies=(started[0][1], started[1][1]),
-                supervisors=(started[0][0], started[1][0]),
-            )
-            made.await_served(replicas.leader())
-            yield made
-        installation.plane.kubectl("delete", "namespace", namespace, "--wait=false")
-    finally:
-        installation.stop()
-        installation.uninstall()
-        installation.plane.kubectl("delete", "service", "supervisor-middleware", "-n", OPERATOR_NAMESPACE)
-
-
-def _has_bundle(plane: ControlPlane) -> bool:
-    bundle = ("get", "configmap", "supervisor-middleware-trust", "-n", OPERATOR_NAMESPACE)
-    return plane.kubectl(*bundle, check=False).returncode == 0
+    with led(control_plane, tmp_path_factory.mktemp("replicas")) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
 def everybody_is_well(world: World) -> Iterator[None]:
-    """Each test begins and ends with three replicas, both sandboxes served, and nothing changed for them."""
-    world.replicas.start()
-    world.await_served(world.replicas.await_leader())
+    """Each test begins and ends with three replicas, the sandbox served, and nothing changed for it."""
     before = world.standing()
     yield
     world.replicas.start()
@@ -122,7 +53,7 @@ def test_three_started_at_once_are_one_leader_and_one_authority(world: World) ->
     made = [line for host in HOSTS for line in replicas.log(host).splitlines() if "new certificate authority" in line]
     assert len(made) == len({json.loads(line)["secret"] for line in made})
     assert replicas.epoch() >= world.standing()[0]["epoch"]
-    assert '"leadership_acquired"' in _audit(world, leader)
+    assert '"leadership_acquired"' in world.audited(leader)
 
 
 def test_every_replica_reviews(world: World) -> None:
@@ -176,46 +107,70 @@ def test_a_follower_stands_on_what_was_accepted_and_asks_services_itself(world: 
     installation.plane.kubectl("delete", "smw", "led")
 
 
-def _audit(world: World, host: str) -> str:
-    return (world.installation.directory / f"operator-{host}-audit.jsonl").read_text()
-
-
 def _denials(world: World, host: str) -> int:
     return world.replicas.log(host).count('"outcome": "denied"')
 
 
-def test_a_leader_that_ends_cleanly_hands_over(world: World) -> None:
-    replicas = world.replicas
-    old, epoch = replicas.leader(), replicas.epoch()
-    transitions = replicas.lease()["spec"]["leaseTransitions"]
-    began = time.monotonic()
-    replicas.processes[old].stop()
-    running = replicas.processes[old].running
+@pytest.fixture
+def crowd(world: World) -> Iterator[Crowd]:
+    with world.grounds.crowd() as crowd:
+        world.await_served(world.replicas.leader(), crowd=len(crowd.fleet.members))
+        yield crowd
+
+
+def test_every_stream_moves_from_a_killed_leader_to_the_next_and_from_one_that_ends_well_to_the_third(
+    world: World, crowd: Crowd
+) -> None:
+    replicas, before = world.replicas, crowd.fleet.standing()
+    first, epoch, edited = replicas.leader(), replicas.epoch(), crowd.accepted()
+    replicas.review_at(next(host for host in HOSTS if host != first))
+
+    # One change that the leader may or may not have stored when it dies, and one that it has not even seen.
+    crowd.edit(RACING)
+    replicas.send(first, signal.SIGSTOP)
+    died = time.monotonic()
+    crowd.edit(UNSEEN)
+    replicas.processes[first].kill()
+    assert world.is_redacted()
+    second = replicas.await_leader(other_than=first)
+    assert replicas.epoch() > epoch
+    crowd.await_moved(since=died)
+    crowd.await_programmed()
+    accepted, after = crowd.accepted(), crowd.fleet.standing()
+    for policy in accepted.keys() - set(CHANGED):
+        assert accepted[policy] == edited[policy]
+    for policy in CHANGED:
+        assert accepted[policy]["revision"] > edited[policy]["revision"]
+        assert accepted[policy]["digest"] != edited[policy]["digest"]
+    for group in GROUPS:
+        (ran,), (runs,) = ({standing[name] for name in members_of(group)} for standing in (before, after))
+        if group in CHANGED:
+            assert runs.active != ran.active
+            assert runs.offers == ran.offers + 1
+        else:
+            assert runs == ran
+
+    transitions, epoch, told = replicas.lease()["spec"]["leaseTransitions"], replicas.epoch(), time.monotonic()
+    replicas.processes[second].stop()
+    running = replicas.processes[second].running
     assert running is not None
     assert running.returncode == 0, "by itself, not by force"
-    assert "the lease is released" in replicas.log(old)
-    assert '"leadership_lost"' in _audit(world, old)
-    new = replicas.await_leader(other_than=old)
-    _log.info("another led %.2f s after SIGTERM", time.monotonic() - began)
+    assert "the lease is released" in replicas.log(second)
+    assert '"leadership_lost"' in world.audited(second)
+    third = replicas.await_leader(other_than=second)
+    assert third != first
     assert replicas.epoch() > epoch
     assert replicas.lease()["spec"]["leaseTransitions"] == transitions + 1
-    world.await_served(new)
+    crowd.await_moved(since=told)
+    assert most_within(0.1, crowd.fleet.ends(since=told)) < len(after) * 0.8, "one is sent away after the other"
+    world.await_served(third, crowd=len(after))
+    assert (crowd.accepted(), crowd.fleet.standing()) == (accepted, after)
 
 
-def test_a_leader_that_is_killed_is_replaced(world: World) -> None:
-    replicas = world.replicas
-    old, epoch = replicas.leader(), replicas.epoch()
-    began = time.monotonic()
-    replicas.processes[old].kill()
-    assert world.is_redacted()
-    new = replicas.await_leader(other_than=old)
-    _log.info("another led and served %.2f s after SIGKILL", time.monotonic() - began)
-    assert replicas.epoch() > epoch
-    world.await_served(new)
-
-
-def test_a_leader_that_was_stopped_past_its_lease_neither_writes_nor_serves_when_it_wakes(world: World) -> None:
-    replicas, installation = world.replicas, world.installation
+def test_a_leader_that_was_stopped_past_its_lease_neither_writes_nor_serves_when_it_wakes(
+    world: World, crowd: Crowd
+) -> None:
+    replicas, installation, standing = world.replicas, world.installation, crowd.fleet.standing()
     old = replicas.leader()
     replicas.send(old, signal.SIGSTOP)
     try:
@@ -230,14 +185,22 @@ def test_a_leader_that_was_stopped_past_its_lease_neither_writes_nor_serves_when
         said = len(replicas.log(old))
     finally:
         replicas.send(old, signal.SIGCONT)
+        woke = time.monotonic()
     replicas.wait("it knows", lambda: "this operator leads no more" in replicas.log(old)[said:])
     ports = installation.discovery_port, installation.enrollment_port
     replicas.wait("it serves nobody", lambda: not any(listens(old, port) for port in ports))
-    world.await_served(new)
+    # They had open streams to it all the time.
+    crowd.await_moved(since=woke)
+    world.await_served(new, crowd=len(standing))
+    crowd.await_programmed()
+    assert crowd.fleet.standing() == standing
     after = _versions(installation)
-    outbound = f"sandboxpolicies/{world.namespace}/outbound"
-    # Supervisors whose stream to it ended came to the new leader, which counts them.
-    assert {k: v for k, v in after.items() if k != outbound} == {k: v for k, v in before.items() if k != outbound}
+    # The new leader counts those who came to it.
+    counted = {f"sandboxpolicies/{world.namespace}/outbound"}
+    counted |= {f"sandboxpolicies/{crowd.namespace}/{policy}" for policy in crowd.accepted()}
+    assert {k: v for k, v in after.items() if k not in counted} == {
+        k: v for k, v in before.items() if k not in counted
+    }
     assert replicas.lease()["spec"]["holderIdentity"] == holder
     assert replicas.leader() == new
     assert replicas.is_ready(old)
