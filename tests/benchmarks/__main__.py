@@ -3,7 +3,7 @@
 import asyncio
 
 from e2e.controlplane.build import GoMissingError, ensure
-from tests.benchmarks import admission, core, distribution, fuzz, isolation, proxy, scale, validate
+from tests.benchmarks import admission, core, distribution, enrollment, fuzz, isolation, proxy, scale, validate
 from tests.benchmarks.cluster import note
 
 
@@ -15,7 +15,7 @@ async def _all() -> None:
     except GoMissingError as error:
         note(f"no figures of a cluster: {error}")
         return
-    for benchmark in (admission, scale, isolation, distribution):
+    for benchmark in (admission, scale, isolation, enrollment, distribution):
         await benchmark.run()
 
 
