@@ -4,6 +4,7 @@ import socket
 from contextlib import ExitStack
 
 from supervisor_middleware.apps.control_plane import bounds
+from supervisor_middleware.distribution.connections import raise_descriptor_limit
 from supervisor_middleware.distribution.tls import ClientCertificate
 from supervisor_middleware.sources.local_access import read_endpoint
 from tests.apps.rig import Rig
@@ -19,6 +20,7 @@ def has_ended(client: socket.socket) -> bool:
 
 
 def test_connections_of_one_host_that_never_prove_anything_are_so_many(rig: Rig) -> None:
+    raise_descriptor_limit()
     most = bounds(ClientCertificate.NOT_ASKED).of_one
     rig.control.start()
     rig.until("it listens", lambda: read_endpoint(rig.state) is not None)

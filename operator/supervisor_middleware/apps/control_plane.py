@@ -82,9 +82,10 @@ _ENROLLMENT_OPTIONS: Final = (
     # Anybody may connect here.
     ("grpc.max_allowed_incoming_connections", 2048),
 )
-# Everybody comes at once when an operator has just begun to lead, some from behind one address.
-_DISCOVERY_BOUNDS: Final = Bounds(of_one=2048, of_all=8192)
-_ENROLLMENT_BOUNDS: Final = Bounds(of_one=256, of_all=1024)
+# Everybody comes at once when an operator has just begun to lead, perhaps from behind one address; nobody can make a
+# call until its handshake is over.
+_DISCOVERY_BOUNDS: Final = Bounds(of_one=5120, of_all=8192)
+_ENROLLMENT_BOUNDS: Final = Bounds(of_one=1024, of_all=1024)
 _DRAIN: Final = 5.0
 """Seconds in which a leader that ends well sends its supervisors away, at most; it leads no more by then."""
 _FAREWELLS_A_SECOND: Final = 200.0

@@ -21,7 +21,7 @@ from supervisor_middleware.distribution.streams import End
 MESSAGE_WAIT: Final = 10.0
 """Seconds; a message usually comes with the beginning of its call."""
 WAITED_FOR_OF_ONE_CERTIFICATE: Final = 16
-WAITED_FOR_OF_ONE_HOST: Final = 128
+WAITED_FOR_OF_ONE_HOST: Final = 512
 """Where nobody has a certificate; many may be behind one address, and come at once."""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
