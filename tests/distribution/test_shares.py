@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_middleware.distribution.shares import Owner, owner_of, yielding
+from supervisor_middleware.distribution.shares import Owner, first_to_yield, owner_of, yielding
 
 
 def owners(text: str) -> list[Owner]:
@@ -27,6 +27,7 @@ def owners(text: str) -> list[Owner]:
 )
 def test_whoever_has_the_most_gives_way(having: str, first: int) -> None:
     assert yielding(owners(having))[0] == first
+    assert first_to_yield(owners(having)) == first
 
 
 @given(st.lists(st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1", "d1"]), max_size=40), st.integers(0, 40))
@@ -41,6 +42,15 @@ def test_shares_are_fair_among_groups_and_then_among_members(having: list[str], 
         assert all(groups.count(loser.group) >= groups.count(g) - 1 for g in groups)
         same = [o.member for o in kept if o.group == loser.group]
         assert all(members.count(loser.member) >= members.count(m) - 1 for m in same)
+
+
+@given(st.lists(st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1", "d1"]), min_size=1, max_size=40))
+def test_the_first_is_of_the_largest_group_and_of_the_largest_member_in_it(having: list[str]) -> None:
+    groups = [name[0] for name in having]
+    first = having[first_to_yield(owners(" ".join(having)))]
+    assert groups.count(first[0]) == max(map(groups.count, groups))
+    assert having.count(first) == max(having.count(name) for name in having if name[0] == first[0])
+    assert having.index(first) == first_to_yield(owners(" ".join(having)))
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ async def test_a_flood_of_enrolments_is_bounded_and_then_forgotten() -> None:
         await eventually(lambda: sum(f.done() for f in flood) == 32)
         over = [f.result() for f in flood if f.done()]
         assert {error.code() for error in over} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-        assert {error.details() for error in over} == {"too many wait; try again in 5 s"}
-        assert {repr(tuple(error.trailing_metadata())) for error in over} == {f"(('{PUSHBACK}', '5000'),)"}
+        assert {error.details() for error in over} == {"too many wait; try again in 3 s"}
+        assert {repr(tuple(error.trailing_metadata())) for error in over} == {f"(('{PUSHBACK}', '3000'),)"}
         assert max(at_work) == 4
         gate.set()
         codes = [refused.code() for refused in await asyncio.gather(*flood)]

@@ -16,6 +16,7 @@ import pytest
 
 from supervisor_middleware.distribution.doors import WAITED_FOR_OF_ONE_CERTIFICATE
 from supervisor_middleware.distribution.reaper import Bounds
+from supervisor_middleware.distribution.turns import WAITING
 from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.pki.keys import new_key_and_csr
 from supervisor_middleware.pki.spiffe import SandboxIdentity, operator_server_name
@@ -246,10 +247,10 @@ async def test_a_pod_enrols_after_one_turn_of_each_host_that_floods(tmp_path: Pa
         message = pb.EnrollRequest(csr_pem=csr, token="guess").SerializeToString()
         for host in FLOODING:
             client = await attacker.connect(operator.enrollment_port, host=host)
-            for _ in range(12):
+            for _ in range(WAITING // 20):
                 client.make(ENROLL, message)
         turns = operator.enrollment._turns
-        await eventually(lambda: len(turns._waiting) == 240)
+        await eventually(lambda: len(turns._waiting) == WAITING)
         enrolling = asyncio.ensure_future(enroll(operator, csr, "token-a"))
         await eventually(lambda: any(w.owner.member == "127.0.0.1" for w in turns._waiting))
         while not enrolling.done():

@@ -351,7 +351,7 @@ async def test_a_crowd_of_questions_is_told_when_to_come_again_and_others_are_se
         asked = [asyncio.ensure_future(inspector.everything(pb.Filter())) for inspector in inspectors]
         await eventually(lambda: any(a.done() for a in asked))
         (refused,) = [a for a in asked if a.done()]
-        with pytest.raises(Busy, match="RESOURCE_EXHAUSTED: too many wait; try again in 5 s"):
+        with pytest.raises(Busy, match="RESOURCE_EXHAUSTED: too many wait; try again in 3 s"):
             await refused
         gate.set()
         for answer in asked:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor_middleware.distribution.shares import Owner, yielding
+from supervisor_middleware.distribution.shares import Owner, first_to_yield
 from supervisor_middleware.distribution.turns import TooMany
 
 _PAUSE: Final = 30.0
@@ -55,7 +55,7 @@ class Seats:
             newcomer = Seat(owner)
             others = [s for s in self._taken if s.owner.group != owner.group]
             seats = [*(s for s in self._taken if s.owner.group == owner.group), newcomer, *others]
-            yields = seats[yielding([s.owner for s in seats])[0]]
+            yields = seats[first_to_yield([s.owner for s in seats])]
             if yields is newcomer:
                 raise TooMany(f"all {self._places} places are taken", pause=_PAUSE)
             self._lose(yields, f"all {self._places} places were taken, and its namespace had the most")

@@ -42,6 +42,16 @@ def yielding(owners: Sequence[Owner]) -> list[int]:
     return sorted(ranks, key=lambda position: (-ranks[position], position))
 
 
+def first_to_yield(owners: Sequence[Owner]) -> int:
+    """The position of the first that gives way, soon found. Where two have the same, of the one that stands first."""
+    of_groups = Counter(owner.group for owner in owners)
+    most = max(of_groups.values())
+    group = next(owner.group for owner in owners if of_groups[owner.group] == most)
+    of_members = Counter(owner for owner in owners if owner.group == group)
+    most = max(of_members.values())
+    return next(position for position, owner in enumerate(owners) if of_members.get(owner) == most)
+
+
 def owner_of(host: str) -> Owner:
     """Whose a host's things are, by its IP address: its own, in its network. What is no address is its own one."""
     try:

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from supervisor_middleware.distribution.connections import address_of
-from supervisor_middleware.distribution.shares import Owner, owner_of, yielding
+from supervisor_middleware.distribution.shares import Owner, first_to_yield, owner_of
 from supervisor_middleware.errors import Unavailable
 
 AT_WORK: Final = 16
-WAITING: Final = 240
+WAITING: Final = 496
 PATIENCE: Final = 10.0
 """Seconds that a call waits, and then that it is worked for, at most."""
 
-_PAUSE: Final = 5.0
+_PAUSE: Final = 3.0
 
 
 class TooMany(Unavailable):
@@ -92,7 +92,7 @@ class Turns:
         self._waiting.append(waiter)
         if len(self._waiting) > self._places:
             newest_first = self._waiting[::-1]
-            yields = newest_first[yielding([w.owner for w in newest_first])[0]]
+            yields = newest_first[first_to_yield([w.owner for w in newest_first])]
             self._waiting.remove(yields)
             yields.refuse("too many wait")
         timer = asyncio.get_running_loop().call_later(self._patience, waiter.refuse, "too many came before")
