@@ -109,8 +109,9 @@ def test_all_that_is_known_of_a_supervisor_is_told() -> None:
         active=B,
         version="1.2.3",
         trust_bundle=BUNDLE,
-        services=("terms", "redactor"),
+        services=("terms", "redactor", "reviewer"),
         incapable=("redactor",),
+        refusing=("reviewer",),
     )
     message = told(replace(a_standing(record), visits=Visits(leaf=LEAF, reconnects=4)))
     assert (message.namespace, message.sandbox, message.pod, message.pod_uid) == (
@@ -125,6 +126,7 @@ def test_all_that_is_known_of_a_supervisor_is_told() -> None:
     assert [(s.name, distribution.ServiceState.Name(s.state)) for s in message.services] == [
         ("terms", "SERVICE_STATE_UNREACHABLE"),
         ("redactor", "SERVICE_STATE_INCAPABLE"),
+        ("reviewer", "SERVICE_STATE_REFUSING"),
     ]
     assert message.since.ToDatetime(UTC) == LATER
     assert message.connected_since.ToDatetime(UTC) == NOW

@@ -19,6 +19,7 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import Candidate
 from supervisor_middleware.supervisor.capability import ServiceState
 from supervisor_middleware.supervisor.connections import Pool, open_service_channel
+from supervisor_middleware.supervisor.describe import CallerRefused
 from supervisor_middleware.supervisor.exchange import Allowed, Denied, Request, Whole
 from supervisor_middleware.supervisor.preparation import ANSWER_LASTS, Preparer, is_settled
 from supervisor_middleware.supervisor.runtime import Evaluator, Prepared, Runtime
@@ -145,6 +146,7 @@ async def test_more_of_a_connected_service_is_read_from_its_manifest_and_only_th
     ("answer", "state"),
     [
         (Unavailable("down"), ServiceState.UNREACHABLE),
+        (CallerRefused("not you"), ServiceState.REFUSING),
         (Untrusted("garbled"), ServiceState.INCAPABLE),
         (echo_manifest(echo_binding("acme/other")), ServiceState.INCAPABLE),
         (echo_manifest(), ServiceState.READY),

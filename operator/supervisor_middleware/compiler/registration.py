@@ -7,7 +7,7 @@ service said. RFC 0009 "Contract versioning": manifest validation is mandatory, 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from supervisor_middleware.compiler.claims import claims_advice, expose, neighbours_of
 from supervisor_middleware.compiler.connections import bundle_key, connection_of, connection_problems
@@ -20,6 +20,8 @@ from supervisor_middleware.model.settings import CompilerSettings
 from supervisor_middleware.model.snapshot import BundleKey, Stored
 from supervisor_middleware.model.verdict import Described, Description, Outage, Undescribable, Unreachable
 from supervisor_middleware.model.violation import Advice, Reason, Report, Subject, Violation, report
+
+_REFUSALS: Final = frozenset({Outage.CREDENTIALS_REFUSED, Outage.CLOSED_AFTER_HANDSHAKE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,8 @@ def _outage(draft: RegistrationDraft, outage: Outage) -> Violation:
         hint = "check tls.caBundle and tls.serverName against the certificate the service presents"
         return _of_service(draft, Reason.TLS_VERIFICATION_FAILED, f"Describe failed: {outage}", hint)
     hint = "check that the service runs and that the operator can reach it; this is retried"
+    if outage in _REFUSALS:
+        hint = "let it trust the published trust bundle and admit the operator's SPIFFE ID; this is retried"
     return _of_service(draft, Reason.SERVICE_UNREACHABLE, f"Describe failed: {outage}", hint)
 
 

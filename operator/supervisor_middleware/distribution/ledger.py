@@ -76,9 +76,10 @@ class Wish:
 class Record:
     """One supervisor. `services` are the names of those it sees as not ready.
 
-    `incapable` are those of them that answer, and lack something; `reasons` are why it rejected what it was offered
-    last; `defect` is what was wrong with its last-known-good when it started, until it has saved another; `since` is
-    when the state was reached. Of one that is gone only its refusals are known.
+    `incapable` are those of them that answer, and lack something, `refusing` those that do not let it call; `reasons`
+    are why it rejected what it was offered last; `defect` is what was wrong with its last-known-good when it started,
+    until it has saved another; `since` is when the state was reached. Of one that is gone only its refusals are
+    known.
     """
 
     key: str
@@ -89,6 +90,7 @@ class Record:
     rejected: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     incapable: tuple[str, ...] = ()
+    refusing: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     trust_bundle: str = ""
     defect: str = ""
@@ -115,13 +117,14 @@ class Record:
 class Answer:
     """A report about a generation; `services` are those not ready, `reasons` why it was rejected.
 
-    `incapable` are those of the services that answer, and lack something.
+    `incapable` are those of the services that answer, and lack something, `refusing` those that do not let it call.
     """
 
     event: Event
     digest: str
     services: tuple[str, ...] = ()
     incapable: tuple[str, ...] = ()
+    refusing: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
 
 
@@ -202,11 +205,18 @@ class Ledger:
                 rejected=_newest((*record.rejected, digest)) if event is Event.REJECTED else record.rejected,
                 services=answer.services,
                 incapable=answer.incapable,
+                refusing=answer.refusing,
                 reasons=answer.reasons,
                 since=record.since if state is record.state else at,
             )
         elif event is Event.ACTIVE and record.state not in _UNSETTLED:
-            record = replace(record, active=active, services=answer.services, incapable=answer.incapable)
+            record = replace(
+                record,
+                active=active,
+                services=answer.services,
+                incapable=answer.incapable,
+                refusing=answer.refusing,
+            )
         elif event is Event.ACTIVE:
             record = replace(record, active=active)
         self._records[key] = record

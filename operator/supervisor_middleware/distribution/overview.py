@@ -229,8 +229,11 @@ def _since(row: Row) -> datetime | None:
 
 
 def _service(name: str, record: Record) -> distribution.ServiceStatus:
-    is_incapable = name in record.incapable
-    state = distribution.SERVICE_STATE_INCAPABLE if is_incapable else distribution.SERVICE_STATE_UNREACHABLE
+    state = distribution.SERVICE_STATE_UNREACHABLE
+    if name in record.incapable:
+        state = distribution.SERVICE_STATE_INCAPABLE
+    elif name in record.refusing:
+        state = distribution.SERVICE_STATE_REFUSING
     return distribution.ServiceStatus(name=name, state=state)
 
 

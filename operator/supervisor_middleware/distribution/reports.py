@@ -67,6 +67,7 @@ def _of_services(event: Event, said: pb.NotReady | pb.Active, *, wished: str, se
         digest=digest,
         services=tuple(states),
         incapable=tuple(name for name, state in states.items() if state == pb.SERVICE_STATE_INCAPABLE),
+        refusing=tuple(name for name, state in states.items() if state == pb.SERVICE_STATE_REFUSING),
     )
 
 

@@ -64,7 +64,7 @@ class Announcer:
         report = Active(digest=digest, services=services)
         if report != self._active:
             self.active_again(digest, services)
-            if missing := [s.name for s in services if s.state is not ServiceState.READY]:
+            if missing := _missing(services):
                 _log.warning("serving without some services", digest=short(digest), services=missing)
 
     def active_again(self, digest: str, services: tuple[ServiceReport, ...]) -> None:
@@ -80,6 +80,7 @@ class Announcer:
         if report != self._waiting:
             self._waiting = report
             self.outbox.put(report)
+            _log.warning("waiting for services", digest=short(digest), services=_missing(services))
 
     def wait_is_over(self) -> None:
         """No candidate waits any more."""
@@ -87,3 +88,8 @@ class Announcer:
 
     def _say(self, kind: ChangeKind, *, digest: str, reason: str = "") -> None:
         self._audit(Changed(kind=kind, subject=self._subject, reason=reason, digest=digest))
+
+
+def _missing(services: tuple[ServiceReport, ...]) -> dict[str, str]:
+    """What keeps each from being used, in our words: whether to look at the network or at the service's rule."""
+    return {s.name: s.state.value for s in services if s.state is not ServiceState.READY}

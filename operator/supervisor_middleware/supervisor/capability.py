@@ -17,6 +17,8 @@ class ServiceState(StrEnum):
     UNREACHABLE = "unreachable"
     INCAPABLE = "incapable"
     """It answers, and lacks a binding or a limit that the generation needs."""
+    REFUSING = "refusing"
+    """It answers, and does not let this supervisor call."""
 
 
 def state_of(manifest: Manifest | None, *, service: Service) -> ServiceState:

@@ -23,6 +23,7 @@ _STATES: Final[Mapping[ServiceState, pb.ServiceState.ValueType]] = {
     ServiceState.READY: pb.SERVICE_STATE_READY,
     ServiceState.UNREACHABLE: pb.SERVICE_STATE_UNREACHABLE,
     ServiceState.INCAPABLE: pb.SERVICE_STATE_INCAPABLE,
+    ServiceState.REFUSING: pb.SERVICE_STATE_REFUSING,
 }
 _REASONS: Final[Mapping[RejectionReason, pb.RejectionReason.ValueType]] = {
     RejectionReason.DIGEST_MISMATCH: pb.REJECTION_REASON_DIGEST_MISMATCH,

@@ -17,7 +17,7 @@ from supervisor_middleware.pki.credentials import Credentials
 from supervisor_middleware.supervisor.activation import Candidate
 from supervisor_middleware.supervisor.capability import ServiceState, state_of
 from supervisor_middleware.supervisor.connections import ChannelKey, Lease, Pool, channel_key
-from supervisor_middleware.supervisor.describe import Describer
+from supervisor_middleware.supervisor.describe import CallerRefused, Describer
 from supervisor_middleware.supervisor.runtime import Connected, Evaluator, Prepared
 from supervisor_middleware.supervisor.waiting import asks_no_more
 
@@ -126,6 +126,8 @@ class _Connecting:
         # A lease whose service does not answer is kept too: the next attempt finds the channel where it got to.
         try:
             manifest = await self.describer.describe(lease.channel, service=service)
+        except CallerRefused:
+            return Connected(service=service, state=ServiceState.REFUSING, lease=lease)
         except Unavailable:
             return Connected(service=service, state=ServiceState.UNREACHABLE, lease=lease)
         except Untrusted:

@@ -78,6 +78,8 @@ class _ServiceStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServiceS
     SERVICE_STATE_UNREACHABLE: _ServiceState.ValueType  # 2
     SERVICE_STATE_INCAPABLE: _ServiceState.ValueType  # 3
     """It answers, and lacks a binding or a limit the generation needs."""
+    SERVICE_STATE_REFUSING: _ServiceState.ValueType  # 4
+    """It answers, and does not let this supervisor call."""
 
 class ServiceState(_ServiceState, metaclass=_ServiceStateEnumTypeWrapper): ...
 
@@ -86,6 +88,8 @@ SERVICE_STATE_READY: ServiceState.ValueType  # 1
 SERVICE_STATE_UNREACHABLE: ServiceState.ValueType  # 2
 SERVICE_STATE_INCAPABLE: ServiceState.ValueType  # 3
 """It answers, and lacks a binding or a limit the generation needs."""
+SERVICE_STATE_REFUSING: ServiceState.ValueType  # 4
+"""It answers, and does not let this supervisor call."""
 Global___ServiceState: _TypeAlias = ServiceState  # noqa: Y015
 
 @_typing.final
