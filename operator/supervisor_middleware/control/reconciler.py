@@ -140,6 +140,7 @@ class Reconciler:
         finally:
             self._inquiries.cancel()
             self._collector.cancel()
+            self._writer.cancel()
 
     async def reconcile(self) -> None:
         """One pass.

@@ -1,24 +1,25 @@
 """Writes statuses, as seldom as possible, and tells about transitions.
 
 An equal status is not written again. Where only counts moved, at most one write a second and object: many supervisors
-may answer at once. Transitions are written at once, and told (an Event, the audit trail) after the write.
+may answer at once. Transitions are written at once, and told (an Event, the audit trail) after the write. Nothing
+waits for the Event.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final, Protocol
 
 import structlog
 
 from supervisor_middleware.audit.events import Event
 from supervisor_middleware.control.news import News, news_of
+from supervisor_middleware.control.notices import Notice, Notices, Notifier, Weight
 from supervisor_middleware.control.status import is_news
 from supervisor_middleware.errors import SupervisorMiddlewareError, Unavailable
 from supervisor_middleware.model.canonical import JsonObject
 from supervisor_middleware.model.compact import expanded
 from supervisor_middleware.model.snapshot import Stored
-from supervisor_middleware.model.violation import Report, Subject
+from supervisor_middleware.model.violation import Report
 
 COUNTS_INTERVAL: Final = timedelta(seconds=1)
 PENDING_GRACE: Final = timedelta(seconds=0.5)
@@ -28,21 +29,11 @@ its `observedGeneration` is behind, or -1 by the CRD's default."""
 _log = structlog.get_logger(__name__)
 
 
-class Weight(StrEnum):
-    """How much a notice matters, in Kubernetes' words."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
-class StatusStore(Protocol):
+class StatusStore(Notifier, Protocol):
     """Where statuses go."""
 
     async def write_status(self, stored: Stored, status: JsonObject) -> None:
         """Replace a status, if the object is still the one that was read. The next snapshot holds it."""
-
-    async def notify(self, subject: Subject, *, uid: str, reason: str, message: str, weight: str) -> None:
-        """Tell whoever looks at the object."""
 
 
 class StatusWriter:
@@ -51,6 +42,7 @@ class StatusWriter:
     def __init__(self, store: StatusStore, *, emit: Callable[[Event], None], failed: Callable[[], None]) -> None:
         """`emit` takes audit events; `failed` is called when a write should be tried again soon."""
         self._store, self._emit, self._failed = store, emit, failed
+        self._notices = Notices(store)
         self._written: dict[str, datetime] = {}
         self._postponed: dict[str, datetime] = {}
         self._pending: dict[str, tuple[int | None, datetime]] = {}
@@ -88,8 +80,12 @@ class StatusWriter:
         self._written[stored.uid] = now
         if report is not None:
             self._pending.pop(stored.uid, None)
-        await self._tell(stored, news_of(stored.subject, status, previous, report))
+        self._tell(stored, news_of(stored.subject, status, previous, report))
         return True
+
+    def cancel(self) -> None:
+        """Stop telling."""
+        self._notices.cancel()
 
     def next_due(self) -> datetime | None:
         """When the next postponed write is due."""
@@ -111,21 +107,21 @@ class StatusWriter:
             return self._written[stored.uid] + COUNTS_INTERVAL
         return None
 
-    async def _tell(self, stored: Stored, found: Iterable[News]) -> None:
+    def _tell(self, stored: Stored, found: Iterable[News]) -> None:
         for news in found:
             if news.change is not None:
                 self._emit(news.change)
             if news.reason:
-                await self._notify(stored, news)
-
-    async def _notify(self, stored: Stored, news: News) -> None:
-        weight = Weight.NORMAL if news.is_good else Weight.WARNING
-        try:
-            await self._store.notify(
-                stored.subject, uid=stored.uid, reason=news.reason, message=news.message, weight=weight
-            )
-        except SupervisorMiddlewareError as error:
-            _log.info("a notice could not be sent", object=str(stored.subject), reason=str(error))
+                weight = Weight.NORMAL if news.is_good else Weight.WARNING
+                self._notices.put(
+                    Notice(
+                        subject=stored.subject,
+                        uid=stored.uid,
+                        reason=news.reason,
+                        message=news.message,
+                        weight=weight,
+                    )
+                )
 
     def _pending_until(self, stored: Stored, *, now: datetime) -> datetime:
         """Until when nothing is said of a spec whose answers are under way; most come at once."""
