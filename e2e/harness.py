@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import yaml
 
 from e2e.controlplane.cluster import ControlPlane
+from e2e.reading import everyone, one, there_is
 from supervisor_middleware.cli.processes import Process, free_port, wait_until
 from supervisor_middleware.errors import Unavailable
 from supervisor_middleware.pki.authority import Authority
@@ -101,8 +102,11 @@ class Installation:
         """Whether `/readyz` says so, supervisors are served, and the webhook answers reviews."""
         if read(self.health_port, "/readyz")[0] != 200 or not listens(LOOPBACK, self.discovery_port):
             return False
-        bundle = ("get", "configmap", "supervisor-middleware-trust", "-n", OPERATOR_NAMESPACE)
-        return self.plane.kubectl(*bundle, check=False).returncode == 0 and self._webhook_answers()
+        return self.has_bundle() and self._webhook_answers()
+
+    def has_bundle(self) -> bool:
+        """Whether the trust bundle is published."""
+        return there_is(self.plane, "configmap", "supervisor-middleware-trust", namespace=OPERATOR_NAMESPACE)
 
     def stop(self) -> None:
         """End every process; the API server is its owner's."""
@@ -136,9 +140,7 @@ class Installation:
 
     def get(self, kind: str, name: str, *, namespace: str | None = None) -> dict[str, Any]:
         """One object."""
-        where = ("-n", namespace) if namespace else ()
-        value: dict[str, Any] = json.loads(self.plane.kubectl("get", kind, name, *where, "-o", "json").stdout)
-        return value
+        return one(self.plane, kind, name, namespace=namespace)
 
     def condition(self, kind: str, name: str, condition: str, *, namespace: str | None = None) -> str:
         """`status/reason` of a condition; empty if there is none."""
@@ -163,8 +165,9 @@ class Installation:
 
     def revisions(self, *, of: str | None = None) -> list[str]:
         """Names of all PolicyRevisions, or of those of one policy, by its UID."""
-        items = json.loads(self.plane.kubectl("get", "prev", "-o", "json").stdout)["items"]
-        return sorted(i["metadata"]["name"] for i in items if of in {None, i["spec"]["policy"]["uid"]})
+        return sorted(
+            i["metadata"]["name"] for i in everyone(self.plane, "prev") if of in {None, i["spec"]["policy"]["uid"]}
+        )
 
     # --------------------------------------------------------------------------------------------------------- probes
 

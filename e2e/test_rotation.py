@@ -152,7 +152,7 @@ def world(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
         replicas.install()
         replicas.start()
         namespace = installation.plane.create_namespace("rotating")
-        installation.wait("the trust bundle is there", lambda: _has_bundle(own_control_plane))
+        installation.wait("the trust bundle is there", installation.has_bundle)
         port = free_port()
         _, authority = installation.terms_service(port=port)
         registration = a_registration("terms", endpoint=f"https://127.0.0.1:{port}", tls={"caBundle": authority})
@@ -172,11 +172,6 @@ def world(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
             yield made
     finally:
         installation.stop()
-
-
-def _has_bundle(plane: ControlPlane) -> bool:
-    bundle = ("get", "configmap", "supervisor-middleware-trust", "-n", OPERATOR_NAMESPACE)
-    return plane.kubectl(*bundle, check=False).returncode == 0
 
 
 def a_root_of_somebody_else() -> Authority:

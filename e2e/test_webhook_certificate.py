@@ -20,6 +20,7 @@ from e2e.cluster_support import apply, kubectl, operator_kubeconfig
 from e2e.controlplane.cluster import ControlPlane
 from e2e.harness import LOOPBACK, OPERATOR_NAMESPACE, Installation, read
 from e2e.objects import a_policy
+from e2e.reading import one
 from supervisor_middleware.cli.processes import Process
 from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.pki.authority import Authority
@@ -194,8 +195,8 @@ def installation(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathF
 
 
 def _bundle(plane: ControlPlane) -> tuple[bytes, ...]:
-    text = plane.kubectl("get", "validatingwebhookconfiguration", _CONFIGURATION, "-o", "json").stdout
-    encoded = json.loads(text)["webhooks"][0]["clientConfig"].get("caBundle", "")
+    found = one(plane, "validatingwebhookconfiguration", _CONFIGURATION)
+    encoded = found["webhooks"][0]["clientConfig"].get("caBundle", "")
     return split_roots(base64.b64decode(encoded))
 
 

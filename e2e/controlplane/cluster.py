@@ -4,13 +4,11 @@ There is no node and no kubelet: Pods are objects that never run. Callers: e2e f
 """
 
 import hashlib
-import http.client
 import json
 import os
 import re
 import secrets
 import shutil
-import ssl
 import subprocess
 import tempfile
 import time
@@ -20,9 +18,10 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from e2e.controlplane import commands
+from e2e.controlplane.api import Api
 from e2e.controlplane.build import Binaries, ensure
 from e2e.controlplane.certificates import Authority, Credential, kubeconfig, signing_key
 from e2e.controlplane.etcd import post
@@ -107,6 +106,7 @@ class ControlPlane:
         port = self._reservation.getsockname()[1]
         self.url = f"https://127.0.0.1:{port}"
         self.kubeconfig = self._layout.kubeconfig
+        self._api = Api(url=self.url, authority=self.authority.certificate, credential=self._layout.admin)
         self._etcd = self._server(commands.etcd(self.binaries, self._layout))
         self._apiserver = self._server(commands.apiserver(self.binaries, self._layout, port=port))
         self._controller_manager = self._server(commands.controller_manager(self.binaries, self._layout))
@@ -212,6 +212,17 @@ class ControlPlane:
             raise KubectlError(done.returncode, command, done.stdout, done.stderr)
         return done
 
+    def read(self, path: str) -> dict[str, Any] | None:
+        """An object or a list of them as the API server has it; None if there is no such thing, or no answer.
+
+        As `kubectl get`, for whoever asks until something has come about: it costs a tenth of the computing.
+        """
+        answer = self._api.ask("GET", path)
+        if answer is None:
+            return None
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
     def create_namespace(self, prefix: str) -> str:
         """Create a namespace that can hold Pods, and return its name: the prefix, made legal, and a random end."""
         legal = re.sub(r"[^a-z0-9]+", "-", prefix.lower()).strip("-")[:48].rstrip("-") or "test"
@@ -260,7 +271,7 @@ class ControlPlane:
             self._run(self._controller_manager)
             self._await(lambda: self._get(f"{_DEFAULT_ACCOUNT}/default"), self._apiserver, self._controller_manager)
         else:
-            self._request("POST", _DEFAULT_ACCOUNT, body=json.dumps({"metadata": {"name": "default"}}))
+            self._api.ask("POST", _DEFAULT_ACCOUNT, body=json.dumps({"metadata": {"name": "default"}}))
 
     def _server(self, command: Sequence[str]) -> Server:
         return Server(command, directory=self.directory)
@@ -307,19 +318,4 @@ class ControlPlane:
         post(self._layout.etcd_socket, "/v3/maintenance/alarm", call)
 
     def _get(self, path: str) -> bool:
-        return self._request("GET", path)
-
-    def _request(self, method: str, path: str, *, body: str | None = None) -> bool:
-        context = ssl.create_default_context(cadata=self.authority.certificate.decode())
-        context.load_cert_chain(*self._layout.admin)
-        address = self.url.removeprefix("https://")
-        connection = http.client.HTTPSConnection(address, context=context, timeout=_STOP_GRACE.total_seconds())
-        try:
-            connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            answer.read()
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-        return answer.status < http.HTTPStatus.BAD_REQUEST
+        return self._api.ask("GET", path) is not None
