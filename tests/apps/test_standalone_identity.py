@@ -66,8 +66,8 @@ def test_a_sandbox_that_leaves_the_folder_loses_its_stream_and_cannot_join(rig: 
     said = "there is no sandbox team-a/agent in the folder"
     rig.until("its token is refused", lambda: said in rig.control.log.read_text())
     before = (rig.state / TOKENS_FILE).read_text()
+    agent.process.stop()  # it keeps the key of its enrolment there
     shutil.rmtree(agent.folder / "state" / "identity")
-    agent.process.stop()
     agent.process.start()
     rig.until("it is refused again", lambda: rig.control.log.read_text().count(said) > 1)
     assert (rig.state / TOKENS_FILE).read_text() == before
