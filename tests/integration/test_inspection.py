@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -177,6 +178,23 @@ async def test_a_supervisor_is_followed_from_its_first_stream_to_its_refusal() -
         assert left.HasField("since")
         async with a_running_supervisor(world.operator, "a", active=THREE.digest):
             assert (await world.until(lambda s: seen(s) == "Active")).reconnects == 1
+
+
+def _misses(service: distribution.ServiceStatus, supervisor: pb.Supervisor) -> bool:
+    return list(supervisor.services) == [service]
+
+
+async def test_why_a_service_is_not_used_reaches_whoever_asks() -> None:
+    async with inspected() as world:
+        await world.publish(a=ONE)
+        async with a_running_supervisor(world.operator, "a") as supervisor:
+            await supervisor.offer()
+            for state in ("REFUSING", "INCAPABLE", "UNREACHABLE"):
+                missing = distribution.ServiceStatus(
+                    name="acme", state=distribution.ServiceState.Value(f"SERVICE_STATE_{state}")
+                )
+                await supervisor.say(not_ready=distribution.NotReady(digest=ONE.digest, services=[missing]))
+                await world.until(partial(_misses, missing))
 
 
 async def test_an_older_trust_bundle_is_seen() -> None:
