@@ -29,6 +29,8 @@ TRUST_DOMAIN: Final = "openshell.internal"
 _MANIFESTS: Final = Path(__file__).parent / "manifests"
 _RBAC: Final = Path(__file__).parents[1] / "charts" / "supervisor-middleware" / "templates" / "operator-rbac.yaml"
 _ACCOUNT: Final = "supervisor-middleware"
+_PATIENCE: Final = 90.0
+"""A busy machine is slow, not wrong; only who fails waits that long."""
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class Installation:
             everywhere = ("--all-namespaces",) if kind == "sandboxpolicies" else ()
             self.plane.kubectl("delete", kind, "--all", "--wait=false", *everywhere)
 
-    def wait(self, what: str, is_so: Callable[[], bool], *, seconds: float = 30.0) -> None:
+    def wait(self, what: str, is_so: Callable[[], bool], *, seconds: float = _PATIENCE) -> None:
         """Poll until `is_so`, or fail with the log of whatever ended."""
         running = [p for p in [self.operator, *self.processes] if p.running is not None and p.running.poll() is None]
         wait_until(what, is_so, processes=tuple(running), seconds=seconds)
@@ -147,7 +149,7 @@ class Installation:
         return _condition(self.get(kind, name, namespace=namespace), condition)
 
     def await_condition(
-        self, kind: str, name: str, condition: str, *, namespace: str | None = None, seconds: float = 30.0
+        self, kind: str, name: str, condition: str, *, namespace: str | None = None, seconds: float = _PATIENCE
     ) -> None:
         """Wait until `condition` (`Programmed=True/NoSandboxes`) holds of the object as it stands now."""
         wanted, _, value = condition.partition("=")
