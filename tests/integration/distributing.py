@@ -19,6 +19,7 @@ from supervisor_middleware.distribution.admission import RUSH, Rush
 from supervisor_middleware.distribution.attendance import Leaf
 from supervisor_middleware.distribution.discovery import Discovery
 from supervisor_middleware.distribution.doors import MESSAGE_WAIT, Door
+from supervisor_middleware.distribution.endings import PUSHBACK
 from supervisor_middleware.distribution.enrollment import Enrollment
 from supervisor_middleware.distribution.guests import supervisor_key
 from supervisor_middleware.distribution.issuance import Issuer
@@ -27,7 +28,7 @@ from supervisor_middleware.distribution.outflow import FLOW, Flow
 from supervisor_middleware.distribution.reaper import Bounds, Reaper
 from supervisor_middleware.distribution.renewal import Renewal
 from supervisor_middleware.distribution.tls import ClientCertificate, server_credentials
-from supervisor_middleware.distribution.watch import PUSHBACK, SERVICE, Patience, Watch
+from supervisor_middleware.distribution.watch import SERVICE, Patience, Watch
 from supervisor_middleware.model.generation import Sealed, seal
 from supervisor_middleware.model.limits import MAX_STREAM_MESSAGE_BYTES
 from supervisor_middleware.model.sandbox import Sandbox

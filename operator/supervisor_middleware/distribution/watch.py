@@ -20,19 +20,17 @@ from supervisor_middleware.distribution.attendance import Leaf
 from supervisor_middleware.distribution.complaints import Complaints
 from supervisor_middleware.distribution.connections import cut
 from supervisor_middleware.distribution.discovery import GONE, NOT_OURS, Discovery
+from supervisor_middleware.distribution.endings import abort
 from supervisor_middleware.distribution.guests import Guest, guest_of
 from supervisor_middleware.distribution.outflow import FLOW, Flow, Outflow
 from supervisor_middleware.distribution.reports import parse_report
 from supervisor_middleware.distribution.streams import NOT_LEADING, End, Lifetime, SlowReader, Stream
-from supervisor_middleware.errors import Bug, Untrusted
+from supervisor_middleware.errors import Untrusted
 from supervisor_middleware.wire.gen import distribution_pb2 as pb
 
 SERVICE: Final = "supervisor_middleware.distribution.v1alpha1.GenerationDiscovery"
 MAX_STREAMS: Final = 16
 """Of one supervisor, also those that say no hello or take no byte, which cannot be ended at once. Two are usual."""
-PUSHBACK: Final = "grpc-retry-pushback-ms"
-"""How long to stay away: the name that gRPC's own retries have for it (gRFC A6)."""
-
 _PAUSE: Final = 60.0
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _HALF_CLOSED: Final = End(grpc.StatusCode.OK)
@@ -90,15 +88,15 @@ class Watch:
 
     async def _watch(self, reports: AsyncIterator[bytes], context: _Context) -> None:
         if not self._discovery.speaks():
-            await _abort(context, NOT_LEADING)
+            await abort(context, NOT_LEADING)
         guest = await self._identify(context)
         if self._open_calls[guest.key] >= MAX_STREAMS:
-            await _abort(context, _TOO_MANY)
+            await abort(context, _TOO_MANY)
         self._open_calls[guest.key] += 1
         try:
             await self._follow(guest, reports, context)
         except Refused as error:
-            await _abort(context, End(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), pause=error.pause))
+            await abort(context, End(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), pause=error.pause))
         except SlowReader as error:
             _log.warning("a supervisor is cut off", supervisor=guest.key, reason=str(error))
             # It looks at every connection there is.
@@ -117,10 +115,10 @@ class Watch:
         hello = await self._hello(reports, context)
         await self._admission.turn()
         if not self._discovery.is_placed(guest):
-            await _abort(context, GONE)
+            await abort(context, GONE)
         await self._require_counting(guest, context)  # again: it may have changed while we waited
         if not self._discovery.speaks():
-            await _abort(context, NOT_LEADING)
+            await abort(context, NOT_LEADING)
         stream = self._discovery.open(guest, hello)
         reading = asyncio.create_task(self._read(stream, reports))
         try:
@@ -135,7 +133,7 @@ class Watch:
             reading.cancel()
             self._discovery.left(stream)
         if end.code is not grpc.StatusCode.OK:
-            await _abort(context, end)
+            await abort(context, end)
 
     async def _identify(self, context: _Context) -> Guest:
         # gRPC verified the chain; which sandbox it names is ours to read.
@@ -154,24 +152,24 @@ class Watch:
     async def _turn_away(self, reason: str, context: _Context) -> NoReturn:
         # Whoever has any certificate of our CA may come here as often as it likes.
         self._complaints.tell(_log.warning, "refused a supervisor", reason=reason)
-        await _abort(context, NOT_OURS)
+        await abort(context, NOT_OURS)
 
     async def _await_sandbox(self, guest: Guest, context: _Context) -> None:
         try:
             async with asyncio.timeout(self._patience.sandbox.total_seconds()):
                 await self._discovery.until_placed(guest.key)
         except TimeoutError:
-            await _abort(context, _UNKNOWN)
+            await abort(context, _UNKNOWN)
 
     async def _hello(self, reports: AsyncIterator[bytes], context: _Context) -> pb.Hello:
         try:
             async with asyncio.timeout(self._patience.hello.total_seconds()):
                 first = await anext(aiter(reports), None)
         except TimeoutError:
-            await _abort(context, _SILENT)
+            await abort(context, _SILENT)
         report = None if first is None else parse_report(first)
         if report is None or report.WhichOneof("report") != "hello":
-            await _abort(context, _NO_HELLO)
+            await abort(context, _NO_HELLO)
         return report.hello
 
     def _lifetime(self, leaf: Leaf) -> Lifetime:
@@ -195,9 +193,3 @@ class Watch:
                 self._discovery.hear(stream, report)
         finally:
             stream.close(end)
-
-
-async def _abort(context: _Context, end: End) -> NoReturn:
-    metadata = () if end.pause is None else ((PUSHBACK, str(int(end.pause * 1000))),)
-    await context.abort(end.code, end.details, trailing_metadata=metadata)
-    raise Bug("abort returned")
