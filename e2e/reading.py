@@ -20,6 +20,11 @@ _COLLECTIONS: Final = {
 }
 
 
+def collection(kind: str, *, namespace: str | None = None) -> str:
+    """Where the API server has objects of a kind."""
+    return _COLLECTIONS[kind].format(namespace or "default")
+
+
 def there_is(plane: ControlPlane, kind: str, name: str, *, namespace: str | None = None) -> bool:
     """Whether the API server has it."""
     return plane.read(_path(kind, name, namespace)) is not None
@@ -40,7 +45,7 @@ def everyone(plane: ControlPlane, kind: str, *, namespace: str | None = None) ->
 
 
 def _path(kind: str, name: str, namespace: str | None) -> str:
-    return f"{_COLLECTIONS[kind].format(namespace or 'default')}/{name}".removesuffix("/")
+    return f"{collection(kind, namespace=namespace)}/{name}".removesuffix("/")
 
 
 def _by_kubectl(plane: ControlPlane, kind: str, name: str, namespace: str | None) -> dict[str, Any]:

@@ -25,16 +25,22 @@ class Api:
 
     def ask(self, method: str, path: str, *, body: str | None = None) -> bytes | None:
         """The body of a success; None if nobody answers, or something else."""
+        status, content = self.send(method, path, body=body)
+        return content if 0 < status < HTTPStatus.BAD_REQUEST else None
+
+    def send(
+        self, method: str, path: str, *, body: str | None = None, seconds: float = _SECONDS
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer; 0 and why, if there is none."""
         context = ssl.create_default_context(cadata=self.authority.decode())
         context.load_cert_chain(*self.credential)
         address = self.url.removeprefix("https://")
-        connection = http.client.HTTPSConnection(address, context=context, timeout=_SECONDS)
+        connection = http.client.HTTPSConnection(address, context=context, timeout=seconds)
         try:
             connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
             answer = connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException):
-            return None
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error).encode()
         finally:
             connection.close()
-        return content if answer.status < HTTPStatus.BAD_REQUEST else None

@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from enum import Enum
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -222,6 +223,12 @@ class ControlPlane:
             return None
         found: dict[str, Any] = json.loads(answer)
         return found
+
+    def refusal(self, collection: str, document: Mapping[str, Any]) -> str:
+        """What the API server says against an object that it is asked to create for a try; nothing if it would."""
+        where, body = f"{collection}?dryRun=All", json.dumps(document)
+        status, content = self._api.send("POST", where, body=body, seconds=_KUBECTL_SECONDS)
+        return "" if status == HTTPStatus.CREATED else f"{status}: {content.decode()}"
 
     def create_namespace(self, prefix: str) -> str:
         """Create a namespace that can hold Pods, and return its name: the prefix, made legal, and a random end."""
