@@ -199,10 +199,19 @@ class Reconciler:
     ) -> tuple[_Accepted, Rollout]:
         """Persist fresh revisions and name them in statuses; what is accepted (by UID) and comes of that."""
         accepted = {p.stored.uid: p.accepted for p in decisions.policies if p.accepted is not None}
-        saved = await self._save(decisions, revisions)
-        wanted = {**accepted, **saved}
+        hoped_for = self._to_save(decisions, revisions)
+        wanted = {**accepted, **hoped_for}
         leaving = self._leaves(decisions, wanted, now=now)
-        rollout = await self._roll_out(snapshot, decisions, leaving)
+        # Composed while the store works: nearly always it takes them all.
+        composing = asyncio.create_task(self._roll_out(snapshot, decisions, leaving))
+        try:
+            saved = await self._save(decisions, hoped_for, revisions)
+        finally:
+            rollout = await composing
+        if len(saved) < len(hoped_for):
+            wanted = {**accepted, **saved}
+            leaving = self._leaves(decisions, wanted, now=now)
+            rollout = await self._roll_out(snapshot, decisions, leaving)
         fresh = [p for p in decisions.policies if p.stored.uid in saved]
         standings = self._statuses.standings(fresh, wanted, rollout, registry=decisions.registry)
         written = await self._statuses.write_policies(fresh, standings, now=now)
@@ -216,15 +225,22 @@ class Reconciler:
         self._leaving = leaving
         return wanted, rollout
 
-    async def _save(self, decisions: Decisions, revisions: Revisions) -> dict[str, StoredRevision]:
-        """Save fresh revisions; one that cannot be saved leaves its policy on what it has, and the others go on."""
+    def _to_save(self, decisions: Decisions, revisions: Revisions) -> dict[str, StoredRevision]:
+        """Fresh revisions (by policy UID)."""
+        return {
+            p.stored.uid: revision_to_store(
+                p.fresh, policy=p.stored, stored=revisions.get(p.stored.uid, ()), epoch=self._epoch
+            )
+            for p in decisions.policies
+            if p.fresh is not None
+        }
+
+    async def _save(self, decisions: Decisions, fresh: _Accepted, revisions: Revisions) -> dict[str, StoredRevision]:
+        """Save `fresh`; one that cannot be saved leaves its policy on what it has, and the others go on."""
 
         async def save(policy: PolicyDecision) -> StoredRevision | None:
-            fresh, known = policy.fresh, revisions.get(policy.stored.uid, ())
-            if fresh is None:
-                return None
-            stored = revision_to_store(fresh, policy=policy.stored, stored=known, epoch=self._epoch)
-            if stored in known:
+            stored = fresh[policy.stored.uid]
+            if stored in revisions.get(policy.stored.uid, ()):
                 return stored
             try:
                 await self._store.save_revision(stored)
@@ -234,7 +250,7 @@ class Reconciler:
                 return None
             return stored
 
-        outcomes = await for_each((p for p in decisions.policies if p.fresh is not None), save)
+        outcomes = await for_each((p for p in decisions.policies if p.stored.uid in fresh), save)
         return {stored.revision.uid: stored for stored in outcomes if stored is not None}
 
     def _leaves(self, decisions: Decisions, accepted: _Accepted, *, now: datetime) -> Leaving:
