@@ -68,18 +68,19 @@ _OPTIONS: Final = (
     ("grpc.max_concurrent_streams", 64),
     # Without a certificate nobody needs longer to show it.
     ("grpc.server_handshake_timeout_ms", 20_000),
-    # Whoever has connected has something to ask; a supervisor's stream is a call. What is kept from being idle ends
-    # by the reaper.
-    ("grpc.max_connection_idle_ms", 60_000),
 )
 _DISCOVERY_OPTIONS: Final = (
     *_OPTIONS,
+    # A supervisor's stream is a call. gRPC looks at every connection as often, at one with a call too; many that
+    # carry none end by the reaper, and sooner.
+    ("grpc.max_connection_idle_ms", 600_000),
     # More than are served anywhere; the reaper keeps places free.
     ("grpc.max_allowed_incoming_connections", 16_384),
 )
 _ENROLLMENT_OPTIONS: Final = (
     *_OPTIONS,
-    # Anybody may connect here.
+    # Anybody may connect here, and has something to ask. What is kept from being idle ends by the reaper.
+    ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.max_allowed_incoming_connections", 2048),
 )
 # Everybody comes at once when an operator has just begun to lead, perhaps from behind one address; nobody can make a
