@@ -93,6 +93,10 @@ class Client:
         """Create something at a path."""
         return await self._send("POST", path, body, content_type="application/json")
 
+    async def replace(self, path: str, body: Mapping[str, Any]) -> Document:
+        """Replace what is at a path."""
+        return await self._send("PUT", path, body, content_type="application/json")
+
     async def get(self, path: str) -> Document:
         """Read."""
         return await self._send("GET", path, None)

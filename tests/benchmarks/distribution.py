@@ -2,7 +2,8 @@
 
 Supervisors are real mutual TLS streams from a few client processes on the same machine (`distribution_supervisors`).
 The clock of a change runs from the API server's answer to the last `active` that the operator took. The floor beside
-it is a bare grpc.aio server that hands as many streams, from the same processes, a blob of the same size.
+it is a bare grpc.aio server that hands as many streams, from the same processes, a blob of the same size, and the two
+writes to the API server by which a change is persisted before anybody is told, of objects as small as can be.
 
 `python -m tests.benchmarks.distribution 1 100` measures these numbers of supervisors alone, fewer first.
 """
@@ -72,19 +73,24 @@ async def _connect(stage: Stage, count: int) -> None:
 async def _changes(stage: Stage, count: int) -> None:
     """Changes and blobs in turns; then changes while other policies change too."""
     await stage.change()
-    floor, idle = list[float](), list[float]()
+    writes, fanned, idle = list[float](), list[float](), list[float]()
     encodings, used, used_by_floor = stage.notes.encodings, 0.0, 0.0
     for _ in range(CHANGES):
         await asyncio.sleep(PAUSE_SECONDS)
         before = processor_seconds(stage.floor.pid)
-        floor.append(await stage.floor.fan_out(stage.size))
+        fanned.append(await stage.floor.fan_out(stage.size))
         used_by_floor += processor_seconds(stage.floor.pid) - before
+        await asyncio.sleep(PAUSE_SECONDS)
+        writes.append(await stage.two_writes())
+        await asyncio.sleep(PAUSE_SECONDS)
         before = processor_seconds(stage.pid)
         idle.append(await stage.change())
         used += processor_seconds(stage.pid) - before
     _show(f"distribution_change_{count}", idle)
-    _show(f"distribution_change_{count}_floor", floor)
-    show(f"distribution_change_{count}_ratio", median(idle) / median(floor), "ratio")
+    _show(f"distribution_change_{count}_floor", [a + b for a, b in zip(writes, fanned, strict=True)])
+    _show(f"distribution_change_{count}_floor_streams", fanned)
+    _show(f"distribution_change_{count}_floor_writes", writes)
+    show(f"distribution_change_{count}_ratio", median(idle) / (median(writes) + median(fanned)), "ratio")
     show(f"distribution_change_{count}_processor", used / CHANGES * 1e3, "ms")
     show(f"distribution_change_{count}_processor_floor", used_by_floor / CHANGES * 1e3, "ms")
     show(f"distribution_change_{count}_encodings", (stage.notes.encodings - encodings) / CHANGES, "encodings")

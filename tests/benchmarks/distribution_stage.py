@@ -44,6 +44,7 @@ class Stage:
     certificates: list[Certificate] = field(default_factory=list)
     """The fleet's."""
     edits: int = 0
+    writes: int = 0
     running: str = ""
     size: int = 0
 
@@ -96,6 +97,17 @@ class Stage:
         arrival = await self.fleet.arrived(FLEET, beyond=self.running)
         self.running, self.size = arrival.digest, arrival.size
         return await self.taken(arrival.digest) - answered
+
+    async def two_writes(self) -> float:
+        """What a change has to be persisted by before it is published: one object made, another replaced, in turn."""
+        self.writes += 1
+        metadata = {"name": f"write-{self.writes}", "namespace": FLEET}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"n": "1"}}
+        began = time.monotonic()
+        await self.client.create(f"/api/v1/namespaces/{FLEET}/configmaps", body)
+        path = f"/api/v1/namespaces/{FLEET}/configmaps/{metadata['name']}"
+        await self.client.replace(path, {**body, "data": {"n": "2"}})
+        return time.monotonic() - began
 
     async def taken(self, digest: str) -> float:
         """When the operator took the last report of the fleet's that says `digest` is active."""
