@@ -18,7 +18,7 @@ from statistics import median
 from typing import Final
 
 from tests.benchmarks.cluster import Client, note, processor_seconds, resident_bytes
-from tests.benchmarks.distribution_stage import BARE, FLEET, OTHERS, Stage, fleet_policy, labels_of, staged
+from tests.benchmarks.distribution_stage import AT_ONCE, BARE, FLEET, OTHERS, Stage, fleet_policy, labels_of, staged
 from tests.benchmarks.figures import percentile, show
 
 COUNTS: Final = (1, 100, 1_000, 5_000)
@@ -51,7 +51,7 @@ async def run(*counts: int) -> None:
 
 
 async def _connect(stage: Stage, count: int) -> None:
-    """All of them at once."""
+    """All of them; a thousand at once."""
     before = len(stage.certificates)
     for group in (FLEET, BARE):
         await stage.fleet.close(group)
@@ -63,8 +63,9 @@ async def _connect(stage: Stage, count: int) -> None:
     if count < MANY:
         return
     await asyncio.sleep(SETTLED_SECONDS)
-    show(f"distribution_connect_{count}_at_once", ours, "s")
-    show(f"distribution_connect_{count}_at_once_floor", least, "s")
+    how = "at_once" if count <= AT_ONCE else "by_thousands"
+    show(f"distribution_connect_{count}_{how}", ours, "s")
+    show(f"distribution_connect_{count}_{how}_floor", least, "s")
     # What earlier streams left is used again, so it is counted in full for the others.
     used = (resident_bytes(stage.pid) - memory) / (count - before)
     show(f"distribution_memory_per_stream_{count}", used / 1024, "KiB")

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -103,9 +102,8 @@ class Fleet:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _problem: str = ""
 
-    async def open(self, group: str, address: str, certificates: Sequence[Certificate]) -> float:
-        """Have them open a stream for each certificate; returns when that began."""
-        began = time.monotonic()
+    async def open(self, group: str, address: str, certificates: Sequence[Certificate]) -> None:
+        """Have them open a stream for each certificate."""
         command = {"group": group, "address": address, "trust_domain": TRUST_DOMAIN, "roots": self.roots}
         known = self._streams.setdefault(group, set())
         for number, child in enumerate(self.children):
@@ -113,7 +111,6 @@ class Fleet:
                 known.add(number)
                 self._arrivals.get(group, {}).pop(number, None)
                 await child.send(json.dumps({**command, "certificates": dealt}))
-        return began
 
     async def close(self, group: str) -> None:
         """End all streams of a group."""
