@@ -45,7 +45,7 @@ class World:
     shown: JsonObject = field(default_factory=dict)
     told: list[tuple[Stage, bytes]] = field(default_factory=list)
     audited: list[Event] = field(default_factory=list)
-    facts: Facts = field(default_factory=Facts)
+    facts: Facts = field(default_factory=lambda: Facts(is_counted=True))
     is_leading: bool = True
     is_down: bool = False
     acts: int = 0
@@ -277,7 +277,7 @@ async def test_one_that_leads_no_more_writes_nothing() -> None:
 
 
 async def test_a_stage_waits_for_what_is_told_of_others_and_says_so() -> None:
-    world = World(facts=Facts(refusing=("terms",), silent=("other",), absent=2, unacknowledged=1))
+    world = World(facts=Facts(is_counted=True, refusing=("terms",), silent=("other",), absent=2, unacknowledged=1))
     process = world.process()
     ask(world)
     await process.lead(5)
@@ -300,7 +300,7 @@ async def test_a_stage_waits_for_what_is_told_of_others_and_says_so() -> None:
 
 
 async def test_force_is_audited_with_what_it_overrode() -> None:
-    world = World(facts=Facts(refusing=("terms",), unacknowledged=3))
+    world = World(facts=Facts(is_counted=True, refusing=("terms",), unacknowledged=3))
     process = world.process()
     ask(world)
     await process.lead(3)
@@ -314,7 +314,7 @@ async def test_force_is_audited_with_what_it_overrode() -> None:
 
 
 async def test_a_request_that_can_do_nothing_is_audited_as_refused() -> None:
-    world = World(facts=Facts(unacknowledged=1))
+    world = World(facts=Facts(is_counted=True, unacknowledged=1))
     process = world.process()
     ask(world)
     await process.lead(2)

@@ -109,7 +109,7 @@ class Others:
     """Supervisors, the source and the publisher, as far as a leader's facts need them."""
 
     snapshot_now: Snapshot = field(default_factory=Snapshot)
-    counted: Census = field(default_factory=Census)
+    counted: Census | None = field(default_factory=Census)
     published: list[tuple[bytes, frozenset[str]]] = field(default_factory=list)
     told: int = 0
     renewals: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Others:
         self.renewals.append((issuer, at_most, tuple(spared)))  # type: ignore[arg-type]
         return frozenset({f"key-{len(self.renewals)}"})
 
-    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]) -> Census:
+    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]) -> Census | None:
         assert trust_bundle.startswith("sha256:")
         assert issuer
         assert [key for key in ("somebody", "nobody") if may_hold(key)] == ["somebody"]
@@ -220,7 +220,13 @@ async def test_a_leader_publishes_everywhere_and_asks_those_services_that_see_a_
                     break
                 await asyncio.sleep(0.05)
             assert found == Facts(
-                is_published=True, refusing=("strict",), silent=("down",), absent=1, unacknowledged=2, old=3
+                is_published=True,
+                is_counted=True,
+                refusing=("strict",),
+                silent=("down",),
+                absent=1,
+                unacknowledged=2,
+                old=3,
             )
             assert others.published[0] == (PREPARED.roots.bundle, frozenset({"team-a"}))
             # Of the root that issues already: the operator's own certificate.
@@ -282,7 +288,17 @@ async def test_a_bundle_that_changes_is_sent_once_a_stream_to_those_who_have_ano
             assert (offer.trust_bundle_pem, offer.digest) == (operator.bundle, "")
             await old.hears_nothing()
             await new.offer()
-        await eventually(lambda: operator.discovery.census(trust_bundle="", issuer="").absent == 2)
+        await eventually(lambda: operator.discovery.census(trust_bundle="", issuer="") == Census(absent=2))
+
+
+async def test_a_leader_that_has_published_nothing_knows_of_nobody_and_does_not_take_that_for_an_answer() -> None:
+    async with an_operator() as operator:
+        assert operator.discovery.census(trust_bundle="", issuer="") is None
+        await operator.publish({})
+        assert operator.discovery.census(trust_bundle="", issuer="") == Census()
+    others = Others(counted=None)
+    async with leading(others, TAINTED, clock=[0.0]) as facts:
+        assert not (await facts.facts(TAINTED)).is_counted
 
 
 async def test_those_with_an_old_leaf_are_sent_away_to_renew_and_may_come_back() -> None:

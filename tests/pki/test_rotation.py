@@ -30,7 +30,7 @@ from tests.pki.foreign import a_foreign_root
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRST = an_authority(now=NOW - DAY)
 RULES = Rules()
-GOOD = Facts(is_published=True)
+GOOD = Facts(is_published=True, is_counted=True)
 STEADY = Rotation(roots=Succession(current=FIRST), since=NOW - DAY)
 PREPARED = replace(STEADY, roots=STEADY.roots.with_successor(now=NOW)).at(
     Stage.PREPARED, now=NOW, cause=Cause.REQUESTED
@@ -83,6 +83,7 @@ def test_a_stage_that_waits_for_nothing_ends_after_the_overlap(stage: Stage) -> 
 WAITING = {
     Stage.PREPARED: {
         Awaited.SERVICES_SILENT: replace(GOOD, silent=("terms",)),
+        Awaited.SUPERVISORS_UNKNOWN: replace(GOOD, is_counted=False),
         Awaited.SUPERVISORS_UNACKNOWLEDGED: replace(GOOD, unacknowledged=1),
         Awaited.SUPERVISORS_ABSENT: replace(GOOD, absent=1),
     },
@@ -91,10 +92,14 @@ WAITING = {
         Awaited.SERVICES_SILENT: replace(GOOD, silent=("terms",)),
     },
     Stage.TAINTED: {
+        Awaited.SUPERVISORS_UNKNOWN: replace(GOOD, is_counted=False),
         Awaited.SUPERVISORS_OLD: replace(GOOD, old=1),
         Awaited.SUPERVISORS_ABSENT: replace(GOOD, absent=1),
     },
-    Stage.REVOKED: {Awaited.SUPERVISORS_UNACKNOWLEDGED: replace(GOOD, unacknowledged=1)},
+    Stage.REVOKED: {
+        Awaited.SUPERVISORS_UNKNOWN: replace(GOOD, is_counted=False),
+        Awaited.SUPERVISORS_UNACKNOWLEDGED: replace(GOOD, unacknowledged=1),
+    },
 }
 CASES = [(stage, what, facts) for stage, by in WAITING.items() for what, facts in by.items()]
 
@@ -111,14 +116,14 @@ def test_what_holds_a_stage_holds_it_until_the_deadline_and_no_longer(
     assert following is not None
     assert (following.stage, following.cause) == (next_stage(stage), Cause.DEADLINE)
     (wait,) = waits(rotation, facts, now=SETTLED, rules=RULES)
-    assert (wait.count, wait.until) == (1, rotation.deadline)
+    assert (wait.count, wait.until) == (what is not Awaited.SUPERVISORS_UNKNOWN, rotation.deadline)
 
 
 @pytest.mark.parametrize(
     ("stage", "facts"),
     [
         (Stage.PREPARED, replace(GOOD, old=3)),
-        (Stage.ACTIVATED, replace(GOOD, old=3, unacknowledged=1, absent=2, is_published=False)),
+        (Stage.ACTIVATED, replace(GOOD, old=3, unacknowledged=1, absent=2, is_published=False, is_counted=False)),
         (Stage.TAINTED, replace(GOOD, unacknowledged=1, refusing=("terms",), silent=("b",), is_published=False)),
         (Stage.REVOKED, replace(GOOD, absent=1, old=1, refusing=("terms",), silent=("b",))),
     ],
@@ -339,6 +344,7 @@ class Fleet:
         connected = [s for s in self.supervisors if s.is_connected]
         return Facts(
             is_published=self.published == roots.bundle,
+            is_counted=True,
             refusing=tuple(str(i) for i, service in enumerate(self.services) if judged not in service),
             absent=sum(
                 self.possession.may_hold(s.key, longest=self.state.longest)

@@ -29,7 +29,7 @@ LIFE = timedelta(hours=24)
 FIRST, SECOND = an_authority(now=NOW - DAY), an_authority(now=NOW - DAY)
 FOREIGN = a_foreign_root(now=NOW - DAY)
 STEADY = Rotation(roots=Succession(current=FIRST), since=NOW - DAY)
-GOOD = Facts(is_published=True)
+GOOD = Facts(is_published=True, is_counted=True)
 EMPTY = Kept(parts={})
 _NUMBERS = itertools.count()
 

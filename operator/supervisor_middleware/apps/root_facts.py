@@ -54,8 +54,11 @@ class Supervisors(Protocol):
     def renew(self, *, issuer: str, at_most: int, spared: Container[str]) -> frozenset[str]:
         """Have some whose certificate is not of `issuer` get another; who."""
 
-    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]) -> Census:
-        """How many have which; of those that are away, whoever `may_hold` a good certificate counts."""
+    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool]) -> Census | None:
+        """How many have which; of those that are away, whoever `may_hold` a good certificate counts.
+
+        None: it is not known yet who there is.
+        """
 
 
 class Possessing(Protocol):
@@ -99,11 +102,13 @@ class LeaderFacts:
             issuer=_issuer(rotation),
             may_hold=partial(self.possession.may_hold, longest=rotation.longest),
         )
+        is_counted, census = census is not None, census or Census()
         outcomes = self._outcomes(rotation, snapshot)
         return Facts(
             is_published=is_published,
             refusing=tuple(sorted(name for name, o in outcomes.items() if o is Outcome.REFUSED)),
             silent=tuple(sorted(name for name, o in outcomes.items() if o is Outcome.SILENT)),
+            is_counted=is_counted,
             absent=census.absent,
             unacknowledged=census.unacknowledged,
             old=census.old,

@@ -72,6 +72,7 @@ class Discovery:
         self._attendance = Attendance()
         self._complaints = Complaints()
         self._published = asyncio.Condition()
+        self._has_published = False
         self.moves = 0
         """Grows whenever a supervisor may stand elsewhere."""
 
@@ -97,6 +98,7 @@ class Discovery:
             if not self._ledger.is_wished(digest):
                 self._offers.forget(digest)
         self.moves += 1
+        self._has_published = True
         async with self._published:
             self._published.notify_all()
 
@@ -128,8 +130,15 @@ class Discovery:
             _log.warning("a supervisor loses its stream", supervisor=key, reason=reason)
             self._end(stream, NOT_OURS)
 
-    def census(self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool] = lambda _: True) -> Census:
-        """How many have the trust bundle of this digest, and a certificate of the root with this key identifier."""
+    def census(
+        self, *, trust_bundle: str, issuer: str, may_hold: Callable[[str], bool] = lambda _: True
+    ) -> Census | None:
+        """How many have the trust bundle of this digest, and a certificate of the root with this key identifier.
+
+        None before anything is published: nobody is known yet, and that is not to be taken for nobody.
+        """
+        if not self._has_published:
+            return None
         standings = ((key, self.standing(key)) for key in self._ledger.keys)
         return census_of(standings, trust_bundle=trust_bundle, issuer=issuer, may_hold=may_hold)
 

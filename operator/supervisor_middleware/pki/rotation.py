@@ -58,6 +58,7 @@ class Awaited(StrEnum):
     OVERLAP = "overlap"
     SERVICES_REFUSING = "services_refusing"
     SERVICES_SILENT = "services_silent"
+    SUPERVISORS_UNKNOWN = "supervisors_unknown"
     SUPERVISORS_UNACKNOWLEDGED = "supervisors_unacknowledged"
     SUPERVISORS_ABSENT = "supervisors_absent"
     SUPERVISORS_OLD = "supervisors_old"
@@ -78,13 +79,15 @@ class Facts:
     """What is known of others now. Services are those that see our certificate at all, by name.
 
     `refusing` take the leaf of the issuing root and not the one in question; `silent` answer to neither, or were not
-    asked yet. Supervisors: `absent` have no stream, `unacknowledged` have one and another bundle, `old` prove
-    themselves by a leaf of a root that issues no more. `absent` are those that may hold a good leaf.
+    asked yet. Supervisors are not `is_counted` before a leader has published: it knows of nobody then. `absent` may
+    hold a good leaf and have no stream, `unacknowledged` have one and another bundle, `old` prove themselves by a
+    leaf of a root that issues no more.
     """
 
     is_published: bool = False
     refusing: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
+    is_counted: bool = False
     absent: int = 0
     unacknowledged: int = 0
     old: int = 0
@@ -223,6 +226,7 @@ def _prepared(rotation: Rotation, facts: Facts, *, now: datetime, rules: Rules) 
         yield Wait(awaited=Awaited.SERVICES_REFUSING, count=len(facts.refusing), names=facts.refusing)
     if not _is_over(rotation, now=now):
         yield from _services(rotation, facts)
+        yield from _unknown(rotation, facts)
         yield from _some(Awaited.SUPERVISORS_UNACKNOWLEDGED, facts.unacknowledged, until=rotation.deadline)
         yield from _some(Awaited.SUPERVISORS_ABSENT, facts.absent, until=rotation.deadline)
 
@@ -239,6 +243,7 @@ def _activated(rotation: Rotation, facts: Facts, *, now: datetime, rules: Rules)
 def _tainted(rotation: Rotation, facts: Facts, *, now: datetime, rules: Rules) -> Iterator[Wait]:
     yield from _overlap(rotation, now=now, rules=rules)
     if not _is_over(rotation, now=now):
+        yield from _unknown(rotation, facts)
         yield from _some(Awaited.SUPERVISORS_OLD, facts.old, until=rotation.deadline)
         yield from _some(Awaited.SUPERVISORS_ABSENT, facts.absent, until=rotation.deadline)
 
@@ -247,6 +252,7 @@ def _revoked(rotation: Rotation, facts: Facts, *, now: datetime, rules: Rules) -
     yield from _publication(facts)
     yield from _overlap(rotation, now=now, rules=rules)
     if not _is_over(rotation, now=now):
+        yield from _unknown(rotation, facts)
         yield from _some(Awaited.SUPERVISORS_UNACKNOWLEDGED, facts.unacknowledged, until=rotation.deadline)
 
 
@@ -264,6 +270,11 @@ def _services(rotation: Rotation, facts: Facts) -> Iterator[Wait]:
     if facts.silent:
         until, names = rotation.deadline, facts.silent
         yield Wait(awaited=Awaited.SERVICES_SILENT, count=len(names), names=names, until=until)
+
+
+def _unknown(rotation: Rotation, facts: Facts) -> Iterator[Wait]:
+    if not facts.is_counted:
+        yield Wait(awaited=Awaited.SUPERVISORS_UNKNOWN, until=rotation.deadline)
 
 
 def _some(awaited: Awaited, count: int, *, until: datetime | None) -> Iterator[Wait]:

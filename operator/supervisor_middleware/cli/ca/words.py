@@ -17,6 +17,7 @@ _WORDS: Final[Mapping[Awaited, str]] = {
     Awaited.OVERLAP: "the overlap: every replica takes the stage up meanwhile",
     Awaited.SERVICES_REFUSING: "services that refuse certificates of that root: {names}",
     Awaited.SERVICES_SILENT: "services that do not answer: {names}",
+    Awaited.SUPERVISORS_UNKNOWN: "the leader to know which supervisors there are",
     Awaited.SUPERVISORS_UNACKNOWLEDGED: "supervisors that have not taken the trust bundle yet: {count}",
     Awaited.SUPERVISORS_ABSENT: "supervisors that are not connected: {count}",
     Awaited.SUPERVISORS_OLD: "supervisors that still have a certificate of the old root: {count}",
