@@ -135,6 +135,24 @@ async def test_numbers_are_never_used_twice() -> None:
     assert control.world.revisions[f"{POLICY}-2"].digest == lost.digest
 
 
+async def test_a_sandbox_keeps_what_it_runs_if_somebody_deletes_the_revision_and_another_cannot_be_kept() -> None:
+    control = await a_settled()
+    before, published = control.distributor.stages("coder"), control.distributor.generations["uid-of-team-a-coder"]
+    control.distributor.published.clear()
+    control.world.revisions.pop(f"{POLICY}-1")
+    control.world.fail = lambda act: Unavailable("full") if act.startswith("save") else None
+    await control.settle()
+    assert control.world.revisions == {}
+    assert control.distributor.stages("coder") == before
+    control.world.fail = lambda _: None
+    await control.settle()
+    assert list(control.world.revisions) == [f"{POLICY}-2"]
+    assert control.distributor.stages("coder") == before
+    # In between, too.
+    told = [p["uid-of-team-a-coder"].digest for p in control.distributor.published if "uid-of-team-a-coder" in p]
+    assert set(told) <= {published.digest}
+
+
 async def test_an_uncommitted_revision_of_another_epoch_is_not_adopted() -> None:
     control = await a_settled()
     current = control.world.revisions[f"{POLICY}-1"]

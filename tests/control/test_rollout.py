@@ -270,6 +270,18 @@ def test_one_that_came_back_has_not_left() -> None:
     assert (back.applying, back.next_due()) == ((revision,), None)
 
 
+def test_what_applied_stays_if_nobody_can_read_it_any_more_and_a_fallback_is_for_those_of_whom_nothing_did() -> None:
+    kept, new = a_revision(uid="1"), a_revision(uid="2")
+    fallbacks = {r.uid: r.as_unresolved(Unresolved.NEVER_ACCEPTED) for r in (kept, new)}
+    unread = Leaving().after({"1": kept}, {}, now=NOW).after({}, fallbacks, now=NOW)
+    assert unread.applying == (kept, fallbacks["2"])
+    still = unread.after({}, fallbacks, now=NOW + 2 * LEAVING_GRACE)
+    assert still.applying == (kept, fallbacks["2"])
+    newest = a_revision(an_entry("new"), uid="1")
+    assert still.after({"1": newest, "2": new}, {}, now=NOW).applying == (newest, new)
+    assert still.after({}, {}, now=NOW + 3 * LEAVING_GRACE).next_due() is not None
+
+
 def test_a_successor_takes_over_once_it_is_accepted() -> None:
     old, new = a_revision(uid="1"), a_revision(uid="2")
     there = Leaving().after({"1": old}, {}, now=NOW)

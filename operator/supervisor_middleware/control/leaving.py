@@ -1,4 +1,4 @@
-"""Policies that were deleted a moment ago and still apply. PURE: time is an argument."""
+"""What applies of policies that were deleted a moment ago, or whose revision is gone. PURE: time is an argument."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ LEAVING_GRACE: Final = timedelta(seconds=10)
 class Leaving:
     """What applies, and policies among it that were deleted a moment ago. A value: an attempt may be given up."""
 
-    present: Mapping[str, Revision] = field(default_factory=dict)
+    accepted: Mapping[str, Revision] = field(default_factory=dict)
+    fallbacks: Mapping[str, Revision] = field(default_factory=dict)
     gone: Mapping[str, tuple[Revision, datetime]] = field(default_factory=dict)
 
     def after(
@@ -23,12 +24,16 @@ class Leaving:
     ) -> "Leaving":
         """Take in the policies there are, by UID.
 
+        What was accepted applies until something else is, also if nobody can read it any more: somebody deleted the
+        revision, or the kind. A fallback is for a policy of which nothing applied.
+
         A policy that came back under the same name replaces what left once it is accepted. Until then, for the grace
         at most, what left applies instead of the newcomer's fallback: a replacement neither opens a window nor closes
         the hosts while services are asked.
         """
         there = accepted.keys() | fallbacks.keys()
-        leaving = {uid: (revision, now) for uid, revision in self.present.items() if uid not in there}
+        leaving = {uid: (revision, now) for uid, revision in self._present.items() if uid not in there}
+        accepted = {**{uid: self.accepted[uid] for uid in fallbacks if uid in self.accepted}, **accepted}
         replaced = {r.policy for r in accepted.values()}
         gone = {
             uid: (revision, since)
@@ -36,13 +41,17 @@ class Leaving:
             if uid not in there and revision.policy not in replaced and since + LEAVING_GRACE > now
         }
         staying = {revision.policy for revision, _ in gone.values()}
-        present = {**accepted, **{u: r for u, r in fallbacks.items() if r.policy not in staying}}
-        return Leaving(present=present, gone=gone)
+        needed = {u: r for u, r in fallbacks.items() if u not in accepted and r.policy not in staying}
+        return Leaving(accepted=accepted, fallbacks=needed, gone=gone)
 
     @property
     def applying(self) -> tuple[Revision, ...]:
         """Every revision that applies."""
-        return (*self.present.values(), *(revision for revision, _ in self.gone.values()))
+        return (*self._present.values(), *(revision for revision, _ in self.gone.values()))
+
+    @property
+    def _present(self) -> Mapping[str, Revision]:
+        return {**self.accepted, **self.fallbacks}
 
     def next_due(self) -> datetime | None:
         """When the next of them has left for good."""

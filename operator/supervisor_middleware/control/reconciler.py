@@ -155,7 +155,7 @@ class Reconciler:
             return
         now = self._now()
         if not self.has_published.is_set():
-            self._leaving = Leaving(present=orphans(snapshot))
+            self._leaving = Leaving(accepted=orphans(snapshot))
         self._writer.begin_pass(frozenset(s.uid for s in (*snapshot.policies, *snapshot.registrations)))
         decisions = await self._decide(snapshot)
         self._inquiries.pursue(decisions)
