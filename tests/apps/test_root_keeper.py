@@ -443,6 +443,17 @@ class Machine:
             self.world.published = rotation.roots.bundle
         return process
 
+    async def lead(self, process: Process, *, deadly: int) -> Process:
+        """Go through a rotation, killed before the write of that number and begun again; whoever leads in the end."""
+        self.writes, self.deadly = 0, deadly
+        try:
+            await process.lead(7)
+        except Killed:
+            process = self.process()
+            process.check()
+            await process.lead(7)
+        return process
+
 
 @pytest.mark.parametrize("deadly", [-1, *range(1, 18)])
 async def test_standalone_goes_through_a_rotation_also_if_it_is_killed_before_any_write(
@@ -452,13 +463,7 @@ async def test_standalone_goes_through_a_rotation_also_if_it_is_killed_before_an
     process = machine.process()
     first = process.replica.authority
     request_rotation(tmp_path, new_request("now"))
-    machine.writes, machine.deadly = 0, deadly
-    try:
-        await process.lead(7)
-    except Killed:
-        process = machine.process()
-        process.check()
-        await process.lead(7)
+    process = await machine.lead(process, deadly=deadly)
     assert process.stage is Stage.STEADY
     assert process.replica.authority != first
     assert (tmp_path / "authority.pem").read_bytes().startswith(process.replica.authority.certificate_pem)

@@ -9,7 +9,7 @@ from supervisor_middleware.errors import InvalidInput
 from supervisor_middleware.pki.authority import Authority
 from supervisor_middleware.pki.rotation_files import RotationFiles, read_status, request_rotation
 from supervisor_middleware.pki.rotation_requests import Stage, new_request
-from tests.apps.test_root_keeper import DOMAIN, Killed, Machine, Process, kinds
+from tests.apps.test_root_keeper import DOMAIN, Machine, Process, kinds
 from tests.pki.foreign import a_foreign_root
 
 DAY = timedelta(days=1)
@@ -66,13 +66,7 @@ async def test_a_root_that_is_supplied_follows_ours_in_stages_also_if_we_are_kil
     process = machine.begin()
     await process.lead()
     ours, theirs = process.replica.authority, machine.supply(machine.a_root())
-    machine.writes, machine.deadly = 0, deadly
-    try:
-        await process.lead(7)
-    except Killed:
-        process = machine.process()
-        process.check()
-        await process.lead(7)
+    process = await machine.lead(process, deadly=deadly)
     assert (process.stage, process.replica.authority.certificate) == (Stage.STEADY, theirs.certificate)
     assert process.replica.rotation.is_supplied
     record = (machine.directory / "rotation.json").read_text()

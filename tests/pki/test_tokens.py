@@ -66,13 +66,6 @@ def test_a_token_is_good_for_the_key_that_spent_it_and_for_no_other() -> None:
     assert late.value.reason is Refusal.EXPIRED
 
 
-def test_a_token_that_was_spent_for_no_key_is_good_for_none() -> None:
-    tokens = JoinTokens()
-    token = issue(tokens)
-    tokens.redeem(token, NOW)
-    assert refusal(tokens, token) is Refusal.USED
-
-
 def test_a_settled_token_is_good_for_nobody_and_its_join_stands() -> None:
     tokens = JoinTokens()
     token = issue(tokens)

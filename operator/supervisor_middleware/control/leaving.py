@@ -32,7 +32,8 @@ class Leaving:
         the hosts while services are asked.
         """
         there = accepted.keys() | fallbacks.keys()
-        leaving = {uid: (revision, now) for uid, revision in self._present.items() if uid not in there}
+        present = {**self.accepted, **self.fallbacks}
+        leaving = {uid: (revision, now) for uid, revision in present.items() if uid not in there}
         accepted = {**{uid: self.accepted[uid] for uid in fallbacks if uid in self.accepted}, **accepted}
         replaced = {r.policy for r in accepted.values()}
         gone = {
@@ -47,11 +48,7 @@ class Leaving:
     @property
     def applying(self) -> tuple[Revision, ...]:
         """Every revision that applies."""
-        return (*self._present.values(), *(revision for revision, _ in self.gone.values()))
-
-    @property
-    def _present(self) -> Mapping[str, Revision]:
-        return {**self.accepted, **self.fallbacks}
+        return (*self.accepted.values(), *self.fallbacks.values(), *(revision for revision, _ in self.gone.values()))
 
     def next_due(self) -> datetime | None:
         """When the next of them has left for good."""
